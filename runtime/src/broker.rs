@@ -1,0 +1,143 @@
+//! What an adapter is: a transport that opens sources, and a settler that answers for their deliveries.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::Duration;
+
+use crate::error::BoxError;
+use crate::message::Received;
+use crate::proof::Committed;
+
+/// A broker: it opens sources by name.
+pub trait Transport: Send + Sync + 'static {
+    /// What it opens.
+    type Source: Source;
+
+    /// Opens one source, a queue or a subject, for receiving.
+    fn open(&self, name: &str) -> impl Future<Output = Result<Self::Source, BrokerError>> + Send;
+}
+
+/// The receiving half of a source.
+pub trait Source: Send + 'static {
+    /// What settles one delivery. Dropping it settles nothing: the lease runs out and the message comes again.
+    type Token: Debug + Send + Sync + 'static;
+    /// The settling half.
+    type Settler: Settler<Token = Self::Token>;
+
+    /// What this source can do, as it was found when it was opened.
+    fn capabilities(&self) -> Capabilities;
+
+    /// The settling half, which works while this half is receiving.
+    fn settler(&self) -> Self::Settler;
+
+    /// Waits for deliveries and returns between one and `free` of them.
+    ///
+    /// Must be cancel-safe: a call that is dropped loses no message for longer than its lease.
+    fn receive(
+        &mut self,
+        free: usize,
+    ) -> impl Future<Output = Result<Vec<Incoming<Self::Token>>, BrokerError>> + Send;
+}
+
+/// The settling half of a source.
+pub trait Settler: Clone + Send + Sync + 'static {
+    /// What settles one delivery.
+    type Token: Debug + Send + Sync + 'static;
+
+    /// Settles deliveries, and answers for each in order.
+    fn settle(&self, settlements: Vec<Settlement<Self::Token>>) -> impl Future<Output = Vec<Settled>> + Send;
+
+    /// Extends leases by their whole length again, and answers for each in order.
+    fn extend(&self, tokens: &[&Self::Token]) -> impl Future<Output = Vec<Lease>> + Send;
+}
+
+/// A delivery: the message and the token that settles it.
+#[derive(Debug)]
+pub struct Incoming<T> {
+    /// The message.
+    pub received: Received,
+    /// What settles it.
+    pub token: T,
+}
+
+/// The answer to a delivery. Only a [`Committed`] acknowledges.
+///
+/// ```compile_fail,E0308
+/// # use inboxed_runtime::broker::Settlement;
+/// fn acknowledge_without_proof(token: u64) -> Settlement<u64> {
+///     Settlement::Ack(token)
+/// }
+/// ```
+#[derive(Debug)]
+pub enum Settlement<T> {
+    /// Done, or done before: the broker may forget it.
+    Ack(Committed<T>),
+    /// Comes again, no sooner than after this delay.
+    Retry(T, Duration),
+    /// Kept as a dead letter in the inbox's database: the broker may forget it.
+    DeadLettered(Committed<T>),
+    /// Given back at once; nothing was tried.
+    Release(T),
+}
+
+/// What became of a settlement. None of these changes correctness: a lost one comes again and is a duplicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The broker has confirmed it.
+    Confirmed,
+    /// It was sent; this broker doesn't confirm.
+    Sent,
+    /// The lease or the channel was gone.
+    Lost,
+}
+
+/// What became of an extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// It runs its whole length again.
+    Held,
+    /// The broker has taken the message back.
+    Lost,
+}
+
+/// What a source can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(clippy::struct_excessive_bools, reason = "each is an independent capability of the broker")]
+pub struct Capabilities {
+    /// Whether messages of one key come in order, one at a time.
+    pub ordered: bool,
+    /// Whether several groups of consumers each get every message.
+    pub groups: bool,
+    /// Whether messages survive the broker's restart.
+    pub persistent: bool,
+    /// How long a delivery stays with its consumer, if that is bounded.
+    pub lease: Option<Duration>,
+    /// Whether deliveries are counted.
+    pub delivery_count: bool,
+    /// Whether a retry may be delayed.
+    pub delayed_retry: bool,
+    /// Whether several deliveries are acknowledged in one call.
+    pub batch_ack: bool,
+    /// Whether a late subscriber gets what was published before.
+    pub replay: bool,
+    /// Whether deliveries carry a position in an ordered log.
+    pub position: bool,
+    /// How long the broker keeps a message, if that is bounded.
+    pub retention: Option<Duration>,
+}
+
+/// Why a broker can't be reached or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// It may come back: the consumer tries again with a growing delay, and its health is red meanwhile.
+    #[error("the broker is out of reach: {0}")]
+    Unreachable(#[source] BoxError),
+    /// It will not come back by itself: the consumer ends with this error.
+    #[error("the broker refuses: {0}")]
+    Refused(#[source] BoxError),
+    /// The source has ended, and no message will ever come.
+    #[error("the source has ended")]
+    Ended,
+}

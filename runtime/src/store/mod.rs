@@ -1,0 +1,162 @@
+//! The inbox's database: a sealed trait for what differs between databases, and everything else once for all of them.
+
+mod attempts;
+mod classify;
+mod dead_letters;
+mod inbox;
+mod prune;
+mod registry;
+mod schema;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+mod value;
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::ops::DerefMut;
+use std::time::Duration;
+
+pub(crate) use attempts::Attempts;
+pub(crate) use classify::classify;
+pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters, Filter, LetterId, LetterState, Reason};
+pub(crate) use dead_letters::{NewLetter, Redriven};
+pub use inbox::{Inbox, InboxOptions, StartError};
+pub use prune::Pruned;
+pub use registry::{ConsumerId, Registered, RegistryError};
+pub use schema::{Risk, SchemaError};
+pub use value::{Row, Value};
+
+use crate::error::Error;
+use crate::handler::Identity;
+use crate::key::Key;
+
+pub(crate) mod sealed {
+    /// Only the databases of this crate are inboxes: the promise rests on each one's transaction.
+    pub trait Sealed {}
+}
+
+/// A database that can hold an inbox: `sqlx::Sqlite`. Sealed.
+///
+/// It holds what differs between databases; the bookkeeping around it is written once, over [`Store::run`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't hold an inbox",
+    note = "an inbox lives in the database that the handlers write to; each is behind a feature of `inboxed` of its name"
+)]
+pub trait Store: sqlx::Database + sealed::Sealed {
+    /// An open transaction at sqlx's depth 1, so that a body's `begin()` is a savepoint. Dropping it rolls back.
+    type Tx: DerefMut<Target = Self::Connection> + Send;
+
+    /// What one inbox keeps beside its pool.
+    type Shared: Debug + Send + Sync + 'static;
+
+    /// The URL schemes that mean this database.
+    const SCHEMES: &'static [&'static str];
+
+    /// The database's name in messages.
+    const TITLE: &'static str;
+
+    /// The current time in microseconds since 1970 by the database's clock, as an SQL expression.
+    const NOW: &'static str;
+
+    /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
+    /// the tables' names.
+    const MIGRATIONS: &'static [&'static [&'static str]];
+
+    /// Opens a pool of the inbox's own, with the session settings it needs.
+    fn connect(
+        url: &str,
+        options: &InboxOptions,
+    ) -> impl Future<Output = Result<sqlx::Pool<Self>, StartError>> + Send;
+
+    /// What one inbox keeps beside this pool.
+    fn shared(pool: &sqlx::Pool<Self>) -> Self::Shared;
+
+    /// What of the server's settings could make a reported commit be forgotten.
+    fn risks(inbox: &Inbox<Self>) -> impl Future<Output = Result<Vec<Risk>, Error>> + Send;
+
+    /// How the tables differ from what the migrations make, in words for an operator.
+    fn differences(inbox: &Inbox<Self>) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
+
+    /// BEGIN and claim: inserts a row for each claim and sets the savepoint that [`Store::commit`] will look for.
+    ///
+    /// An error leaves nothing behind. Claims may come in any order; the verdicts come in theirs.
+    fn begin(
+        inbox: &Inbox<Self>,
+        claims: &[Claim],
+        limits: Limits,
+    ) -> impl Future<Output = Result<(Self::Tx, Vec<Verdict>), Error>> + Send;
+
+    /// Whether the transaction is still the one that holds the claims.
+    fn check(tx: &mut Self::Tx) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The checked commit: fails if the transaction isn't the one that holds the claims, whatever the body did to it.
+    fn commit(tx: Self::Tx) -> impl Future<Output = Result<(), CommitError>> + Send;
+
+    /// Rolls back and returns the connection to the pool.
+    fn rollback(tx: Self::Tx) -> impl Future<Output = ()> + Send;
+
+    /// Ends the transaction by closing its connection: for one whose state isn't known.
+    fn close(tx: Self::Tx) -> impl Future<Output = ()> + Send;
+
+    /// Runs one bookkeeping statement with `?` placeholders and fetches its rows.
+    fn run(
+        connection: &mut Self::Connection,
+        sql: &str,
+        arguments: Vec<Value>,
+    ) -> impl Future<Output = Result<Vec<Row>, sqlx::Error>> + Send;
+}
+
+/// One message's claim: the rows that no other transaction may hold.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The namespace.
+    pub consumer: ConsumerId,
+    /// The key, and the one before.
+    pub identity: Identity,
+    /// Eight bytes of the payload's SHA-256, by which a duplicate is told from a key conflict.
+    pub payload: i64,
+}
+
+impl Claim {
+    /// The keys this claim holds: one, or two while an old key's rows live.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let Identity::Key { key, previous } = &self.identity;
+        std::iter::once(key).chain(previous.as_ref())
+    }
+}
+
+/// What the database answered to a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The row is ours: the body may run.
+    Fresh {
+        /// What earlier attempts left behind, if any failed.
+        prior: Option<Attempts>,
+    },
+    /// A committed row refused it.
+    Duplicate {
+        /// Whether the committed message had the same payload.
+        same_payload: bool,
+    },
+    /// The same claim stands earlier in this group, at this index.
+    Twin(usize),
+}
+
+/// The deadlines of one transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long the claim may wait for another transaction.
+    pub claim: Duration,
+    /// How long the transaction may stay open, after which the database ends what runs in it.
+    pub run: Duration,
+}
+
+/// Why a commit didn't succeed.
+#[derive(Debug)]
+pub enum CommitError {
+    /// Nothing of the transaction remains, or what remains was committed by the body itself.
+    Refused(Error),
+    /// The connection was lost in the middle: only redelivery can find out.
+    Unknown(Error),
+}
