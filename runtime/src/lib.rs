@@ -29,13 +29,13 @@ mod run_error;
 mod shutdown;
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};
 pub use deliver::Outcome;
 pub use error::{BoxError, Class, Error, Permanent, Result, permanent};
-#[cfg(feature = "testing")]
-pub use fault::FaultPoint;
 pub use handler::{
     BodyResult, Event, FromParts, FromRef, Handler, Identity, InboxConnection, OnConflict, Parts, Refusal, Spec, State,
 };
