@@ -193,11 +193,6 @@ impl Group {
         self.ready.len() + self.delayed.len() + self.held_count
     }
 
-    /// Whether a message could be handed out now.
-    pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
     /// Whether every message is settled.
     pub(super) fn is_settled(&self) -> bool {
         self.in_flight.is_empty() && self.waiting_count() == 0

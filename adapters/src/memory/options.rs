@@ -51,7 +51,7 @@ impl Builder {
         Self {
             options: Options {
                 lease: Duration::from_secs(30),
-                retention: Duration::from_secs(24 * 60 * 60),
+                retention: Duration::from_hours(24),
                 replay: true,
                 duplicates: 0.0,
                 reorder: 1,

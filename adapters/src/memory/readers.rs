@@ -39,9 +39,13 @@ impl Readers {
         groups.entry(Arc::clone(name)).or_insert_with(|| {
             let mut group = Group::default();
             if *replay {
-                log.iter().for_each(|message| group.admit(Arc::clone(message)));
+                for message in log.iter() {
+                    group.admit(Arc::clone(message));
+                }
             } else {
-                std::mem::take(log).into_iter().for_each(|message| group.admit(message));
+                for message in std::mem::take(log) {
+                    group.admit(message);
+                }
             }
             group
         })

@@ -1,6 +1,5 @@
 //! One source, shared by its publishers and consumers: its state under a lock, and the waiting for it to change.
 
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -89,9 +88,8 @@ impl Topic {
         free: usize,
     ) -> Result<Vec<Incoming<MemoryToken>>, BrokerError> {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            // Before looking, so that no change between looking and waiting is missed.
-            changed.as_mut().enable();
+            // Made before looking, so that no change between looking and waiting is missed.
+            let changed = self.changed.notified();
             match self.take(group, free) {
                 Found::Deliveries(deliveries) => return Ok(deliveries),
                 Found::Ended => return Err(BrokerError::Ended),
@@ -108,7 +106,7 @@ impl Topic {
         let mut state = self.lock();
         let State { readers, ending, rng, .. } = &mut *state;
         let group = readers.join(group, now);
-        let (due_before, expired_before) = (group.next_due(), group.tally.expired);
+        let expired_before = group.tally.expired;
         group.advance(now);
         let mut chance = Chance { rng, duplicates: self.options.duplicates, reorder: self.options.reorder };
         let mut deliveries = Vec::new();
@@ -118,20 +116,16 @@ impl Topic {
             let received = entry.message.received(&self.name, entry.deliveries);
             deliveries.push(Incoming { received, token: MemoryToken(delivery) });
         }
-        let due = group.next_due();
-        // What those who wait can't know: an earlier end of a lease, a copy made just now, the last message expired.
-        let wakes = due.is_some_and(|due| due_before.is_none_or(|before| due < before))
-            || (group.has_ready() && !deliveries.is_empty())
-            || group.tally.expired > expired_before;
+        let last_expired = group.tally.expired > expired_before && group.is_settled();
         let found = if !deliveries.is_empty() {
             Found::Deliveries(deliveries)
         } else if *ending && group.is_settled() {
             Found::Ended
         } else {
-            Found::Nothing { due }
+            Found::Nothing { due: group.next_due() }
         };
         drop(state);
-        if wakes {
+        if last_expired {
             self.changed.notify_waiters();
         }
         found
@@ -197,8 +191,7 @@ impl Topic {
     /// Waits until the group has settled everything.
     pub(super) async fn settled(&self, group: &Arc<str>) {
         loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
+            let changed = self.changed.notified();
             let Counts { waiting, in_flight, .. } = self.counts(group);
             if waiting + in_flight == 0 {
                 return;

@@ -1,6 +1,11 @@
 use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::time::Instant;
 
 use super::*;
+use crate::memory::message::Stored;
+use crate::memory::readers::Readers;
 
 fn publish(broker: &Memory, count: usize) {
     for number in 0..count {
@@ -58,10 +63,24 @@ async fn late_group_gets_what_was_published_before() {
 async fn without_replay_only_the_first_group_gets_what_was_published_before() {
     let broker = Memory::builder().lease(LEASE).without_replay().build();
     publish(&broker, 10);
-    let (mut first, mut second) = (orders(&broker.group("first")).await, orders(&broker.group("second")).await);
+    let mut first = orders(&broker.group("first")).await;
     publish(&broker, 5);
+    let mut second = orders(&broker.group("second")).await;
+    publish(&broker, 3);
 
     assert!(!first.capabilities().replay);
-    assert_eq!(drain(&mut first).await.len(), 15);
-    assert_eq!(drain(&mut second).await.len(), 5);
+    assert_eq!(drain(&mut first).await.len(), 18);
+    assert_eq!(drain(&mut second).await.len(), 3);
+}
+
+#[test]
+fn log_keeps_nothing_beyond_the_retention() {
+    let now = Instant::now();
+    let mut readers = Readers::new(true);
+    let old = Arc::new(Stored::new("old".into(), 1, now, LEASE));
+    let kept = Arc::downgrade(&old);
+    readers.admit(old, now);
+    assert!(kept.upgrade().is_some());
+    readers.admit(Arc::new(Stored::new("new".into(), 2, now + LEASE, LEASE)), now + LEASE);
+    assert!(kept.upgrade().is_none());
 }

@@ -30,7 +30,7 @@ async fn unsettled_delivery_comes_again_when_its_lease_ends() {
     let dropped = one(&mut source).await;
     drop(dropped);
 
-    assert!(nothing_for(&mut source, LEASE - A_MOMENT).await);
+    assert!(nothing_for(&mut source, JUST_UNDER_A_LEASE).await);
     let again = one(&mut source).await.received;
     assert_eq!((again.delivery_count, again.redelivered), (2, true));
 }
@@ -61,7 +61,7 @@ async fn late_settlement_is_lost_and_changes_nothing() {
 
     let late = one(&mut source).await;
     advance(LEASE).await;
-    assert_eq!(retry(&source, late.token, Duration::from_secs(60)).await, Settled::Lost);
+    assert_eq!(retry(&source, late.token, Duration::from_mins(1)).await, Settled::Lost);
 
     let start = Instant::now();
     let again = one(&mut source).await;
@@ -77,10 +77,10 @@ async fn extension_starts_the_lease_anew() {
     broker.publish("orders", "1");
     let delivery = one(&mut source).await;
     for _ in 0..3 {
-        advance(LEASE - A_MOMENT).await;
+        advance(JUST_UNDER_A_LEASE).await;
         assert_eq!(source.settler().extend(&[&delivery.token]).await, [Lease::Held]);
     }
-    assert!(nothing_for(&mut source, LEASE - A_MOMENT).await);
+    assert!(nothing_for(&mut source, JUST_UNDER_A_LEASE).await);
 
     advance(A_MOMENT).await;
     assert_eq!(source.settler().extend(&[&delivery.token]).await, [Lease::Lost]);
@@ -96,7 +96,7 @@ async fn retry_comes_no_sooner_than_its_delay() {
     let delay = 3 * LEASE;
     assert_eq!(retry(&source, delivery.token, delay).await, Settled::Confirmed);
 
-    assert!(nothing_for(&mut source, delay - A_MOMENT).await);
+    assert!(nothing_for(&mut source, 2 * LEASE + JUST_UNDER_A_LEASE).await);
     let again = one(&mut source).await.received;
     assert_eq!((again.delivery_count, again.redelivered), (2, true));
 }
@@ -157,7 +157,7 @@ async fn source_ends_once_everything_is_settled() {
     broker.publish("orders", "1");
     broker.end_when_settled("orders");
     let delivery = one(&mut source).await;
-    assert!(nothing_for(&mut source, LEASE - A_MOMENT).await);
+    assert!(nothing_for(&mut source, JUST_UNDER_A_LEASE).await);
 
     let waiting = tokio::spawn(async move { other.receive(1).await.map(|_| ()) });
     tokio::task::yield_now().await;
@@ -181,4 +181,20 @@ async fn message_older_than_the_retention_is_dropped_and_counted() {
     assert_eq!(text(&one(&mut source).await.received), "new");
     assert_eq!(broker.counts("orders").expired, 2);
     assert_eq!(broker.group("late").counts("orders").waiting, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_message_to_expire_ends_the_waiting() {
+    let broker = Memory::builder().retention(LEASE).build();
+    broker.publish("orders", "1");
+    broker.end_when_settled("orders");
+    let settled = tokio::spawn({
+        let broker = broker.clone();
+        async move { broker.settled("orders").await }
+    });
+    tokio::task::yield_now().await;
+    advance(LEASE).await;
+
+    assert!(matches!(orders(&broker).await.receive(1).await, Err(BrokerError::Ended)));
+    timeout(A_MOMENT, settled).await.unwrap().unwrap();
 }

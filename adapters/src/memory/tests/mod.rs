@@ -17,6 +17,7 @@ use super::{Memory, MemorySource, MemoryToken};
 
 const LEASE: Duration = Duration::from_secs(10);
 const A_MOMENT: Duration = Duration::from_millis(5);
+const JUST_UNDER_A_LEASE: Duration = LEASE.saturating_sub(A_MOMENT);
 
 async fn orders(broker: &Memory) -> MemorySource {
     broker.open("orders").await.unwrap()
@@ -24,7 +25,7 @@ async fn orders(broker: &Memory) -> MemorySource {
 
 /// Receives the one message that is there or about to come.
 async fn one(source: &mut MemorySource) -> Incoming<MemoryToken> {
-    let received = timeout(Duration::from_secs(3600), source.receive(1)).await.expect("a message within an hour");
+    let received = timeout(Duration::from_hours(1), source.receive(1)).await.expect("a message within an hour");
     received.unwrap().remove(0)
 }
 
