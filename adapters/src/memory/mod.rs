@@ -151,6 +151,8 @@ impl Default for Memory {
 impl Transport for Memory {
     type Source = MemorySource;
 
+    const SYSTEM: &'static str = "memory";
+
     async fn open(&self, name: &str) -> Result<MemorySource, BrokerError> {
         let topic = self.topic(name);
         topic.join(&self.group);

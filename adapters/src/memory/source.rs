@@ -20,7 +20,7 @@ pub struct MemorySettler {
 }
 
 /// What settles one delivery.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryToken(pub(super) u64);
 
 impl MemorySource {
