@@ -14,6 +14,7 @@ mod handler;
 mod health;
 mod in_flight;
 mod key;
+mod key_check;
 mod key_part;
 mod lease;
 mod message;
@@ -56,5 +57,6 @@ pub use store::{Inbox, InboxOptions, StartError};
 pub mod __private {
     pub use futures_util::future::BoxFuture;
 
-    pub use crate::handler::{AnyMessage, AnyState, Prepared, message, prepare};
+    pub use crate::handler::{AnyMessage, AnyState, Prepared, body, message, prepare};
+    pub use crate::key_check::{part, write};
 }
