@@ -27,6 +27,12 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    /// The namespace of a service's messages that no handler takes: their dead letters need one.
+    pub(crate) fn unrouted(service: &str) -> Self {
+        let handler = "*".to_owned();
+        Self { service: service.to_owned(), handler, sources: Vec::new(), key: String::new(), previous_key: None }
+    }
+
     fn name(&self) -> String {
         format!("{}/{}", self.service, self.handler)
     }
