@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use sqlx::Pool;
@@ -10,7 +10,7 @@ use sqlx::Pool;
 use super::dead_letters::DeadLetters;
 use super::schema::{Risk, SchemaError};
 use super::tables::Tables;
-use super::{CommitError, Limits, RegistryError, Row, Store, Value};
+use super::{CommitError, Limits, RegistryError, Row, Store, Value, clock};
 use crate::error::{Class, Error};
 
 /// The tables that remember which messages were handled, in the database that the handlers write to. Cheap to clone.
@@ -92,6 +92,12 @@ pub enum StartError {
     /// A statement failed.
     #[error("the inbox's database refused a statement: {0}")]
     Database(Error),
+}
+
+impl From<Error> for StartError {
+    fn from(error: Error) -> Self {
+        Self::Database(error)
+    }
 }
 
 /// Settings of an inbox, by [`Inbox::options`].
@@ -191,15 +197,15 @@ impl<Db: Store> Inbox<Db> {
         DeadLetters::new(self.clone())
     }
 
-    /// The time by the database's clock, in microseconds since 1970.
-    pub async fn now(&self) -> Result<i64, Error> {
+    /// The time by the database's clock, which alone decides about ages and leases.
+    pub async fn now(&self) -> Result<SystemTime, Error> {
         let rows = self.read("SELECT {now}", Vec::new()).await?;
-        Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?)
+        Ok(clock::time(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?))
     }
 
     /// Refuses a server that may forget a commit that it reported, unless [`InboxOptions::allow`] names the risk.
     pub async fn check_risks(&self) -> Result<(), StartError> {
-        let risks = Db::risks(self).await.map_err(StartError::Database)?;
+        let risks = Db::risks(self).await?;
         let refused = risks.into_iter().filter(|risk| !self.inner.allowed.contains(risk)).collect::<Vec<_>>();
         if refused.is_empty() { Ok(()) } else { Err(StartError::Risks(refused)) }
     }
@@ -227,10 +233,12 @@ impl<Db: Store> Inbox<Db> {
         Ok(Db::run(connection, &self.sql(template), arguments).await?)
     }
 
-    /// Runs one reading statement on a connection of the pool.
+    /// Runs one reading statement on a connection of the pool, in a task of its own: sqlx's waiting for a connection
+    /// can't be cancelled safely.
     pub(crate) async fn read(&self, template: &str, arguments: Vec<Value>) -> Result<Vec<Row>, Error> {
-        let mut connection = self.inner.pool.acquire().await?;
-        self.run(&mut connection, template, arguments).await
+        let (acquire, sql) = (self.inner.pool.acquire(), self.sql(template));
+        let read = async move { Ok(Db::run(&mut *acquire.await?, &sql, arguments).await?) };
+        tokio::spawn(read).await.unwrap_or_else(|stopped| Err(Error::with_class(stopped, Class::Unavailable)))
     }
 
     /// Runs a bookkeeping transaction to its end, even if the caller stops waiting: BEGIN and COMMIT can't be cancelled

@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use attempts::Attempts;
 pub(crate) use classify::classify;
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters, Filter, LetterId, LetterState, Reason};
-pub(crate) use dead_letters::{NewLetter, Redriven};
+pub(crate) use dead_letters::{LetterIdentity, NewLetter, Redriven};
 pub use inbox::{Inbox, InboxOptions, StartError};
 pub use prune::Pruned;
 pub(crate) use registry::Registration;
