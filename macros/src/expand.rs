@@ -32,6 +32,7 @@ pub(crate) fn function(function: &Function) -> TokenStream {
         #(#cfgs)*
         impl #name {
             #[doc = #EFFECT]
+            #[allow(private_interfaces)]
             #(#own)*
             #vis #effect #body
         }
