@@ -13,6 +13,9 @@ pub trait Transport: Send + Sync + 'static {
     /// What it opens.
     type Source: Source;
 
+    /// The broker's name, as OpenTelemetry's `messaging.system` has it: `memory`, `nats`, `aws_sqs`, `rabbitmq`.
+    const SYSTEM: &'static str;
+
     /// Opens one source, a queue or a subject, for receiving.
     fn open(&self, name: &str) -> impl Future<Output = Result<Self::Source, BrokerError>> + Send;
 }
@@ -20,7 +23,7 @@ pub trait Transport: Send + Sync + 'static {
 /// The receiving half of a source.
 pub trait Source: Send + 'static {
     /// What settles one delivery. Dropping it settles nothing: the lease runs out and the message comes again.
-    type Token: Debug + Send + Sync + 'static;
+    type Token: Clone + Debug + Send + Sync + 'static;
     /// The settling half.
     type Settler: Settler<Token = Self::Token>;
 
@@ -42,7 +45,7 @@ pub trait Source: Send + 'static {
 /// The settling half of a source.
 pub trait Settler: Clone + Send + Sync + 'static {
     /// What settles one delivery.
-    type Token: Debug + Send + Sync + 'static;
+    type Token: Clone + Debug + Send + Sync + 'static;
 
     /// Settles deliveries, and answers for each in order.
     fn settle(&self, settlements: Vec<Settlement<Self::Token>>) -> impl Future<Output = Vec<Settled>> + Send;
@@ -78,6 +81,26 @@ pub enum Settlement<T> {
     DeadLettered(Committed<T>),
     /// Given back at once; nothing was tried.
     Release(T),
+}
+
+impl<T> Settlement<T> {
+    /// The token that this settles.
+    pub(crate) fn token(&self) -> &T {
+        match self {
+            Self::Ack(proof) | Self::DeadLettered(proof) => proof.get(),
+            Self::Retry(token, _) | Self::Release(token) => token,
+        }
+    }
+
+    /// The same settlement around another shape of the same token.
+    pub(crate) fn map<U>(self, shape: impl FnOnce(T) -> U) -> Settlement<U> {
+        match self {
+            Self::Ack(proof) => Settlement::Ack(proof.map(shape)),
+            Self::Retry(token, delay) => Settlement::Retry(shape(token), delay),
+            Self::DeadLettered(proof) => Settlement::DeadLettered(proof.map(shape)),
+            Self::Release(token) => Settlement::Release(shape(token)),
+        }
+    }
 }
 
 /// What became of a settlement. None of these changes correctness: a lost one comes again and is a duplicate.

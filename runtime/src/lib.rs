@@ -1,26 +1,55 @@
 //! The runtime of `inboxed`: the one order, the stores and the consumer. Use it through the facade crate `inboxed`.
 
+mod arrival;
 pub mod broker;
+mod clock;
+mod consumer;
 mod decode;
+mod deliver;
+mod erased;
 mod error;
+mod failure;
+mod fault;
 mod handler;
+mod health;
+mod in_flight;
 mod key;
 mod key_check;
 mod key_part;
 mod lease;
 mod message;
+mod options;
+mod outage;
+mod pipeline;
 mod proof;
+mod redrive;
+mod retry;
+mod route;
+mod run;
+mod run_error;
+mod shutdown;
 pub mod store;
+pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 
+pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};
+pub use deliver::Outcome;
 pub use error::{BoxError, Class, Error, Permanent, Result, permanent};
 pub use handler::{
     BodyResult, Event, FromParts, FromRef, Handler, Identity, InboxConnection, OnConflict, Parts, Refusal, Spec, State,
 };
+pub use health::{Health, Report};
 pub use key::{Key, KeyError, KeyWriter, MAX_KEY_BYTES};
 pub use key_part::KeyPart;
 pub use message::{Delivery, Headers, Received};
+pub use options::UnknownType;
 pub use proof::Committed;
+pub use retry::RetryPolicy;
+pub use route::{Route, on};
+pub use run_error::RunError;
+pub use shutdown::Shutdown;
 pub use store::{Inbox, InboxOptions, StartError};
 
 /// What the attribute expands to. Not for use by hand; it may change in any release.

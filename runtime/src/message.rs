@@ -20,6 +20,8 @@ pub struct Received {
     pub headers: Headers,
     /// When the broker took the message, by the broker's clock.
     pub sent_at: Option<SystemTime>,
+    /// The message's position in an ordered log, if the broker keeps one.
+    pub position: Option<u64>,
     /// How often the broker has handed the message out, this time included. It also rises when a message was given
     /// back unstarted, so it never decides about a dead letter.
     pub delivery_count: u32,
@@ -41,6 +43,7 @@ impl Received {
             body: body.into(),
             headers: Headers::default(),
             sent_at: None,
+            position: None,
             delivery_count: 1,
             redelivered: false,
         }

@@ -36,6 +36,8 @@ pub(crate) enum How {
     },
     /// A dead letter.
     DeadLettered,
+    /// Nothing: the consumer was told to skip messages of unknown types.
+    Skipped,
 }
 
 impl<T> Committed<T> {
@@ -52,9 +54,18 @@ impl<T> Committed<T> {
         &self.token
     }
 
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        &mut self.token
+    }
+
     /// The same proof around a part or another shape of the same token.
     pub(crate) fn map<U>(self, shape: impl FnOnce(T) -> U) -> Committed<U> {
         Committed { token: shape(self.token), how: self.how }
+    }
+
+    /// A message of an unknown type, which the consumer was told to skip.
+    pub(crate) fn skipped(token: T) -> Self {
+        Self { token, how: How::Skipped }
     }
 
     /// A copy of the message that was set aside while this one ran. The caller keeps copies by claim.

@@ -1,0 +1,118 @@
+//! A delivery on its way through the pipeline, with what settles it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use crate::broker::{Settled, Settlement};
+use crate::erased::{AnySettler, Token};
+use crate::handler::{AnyMessage, Prepared, Refusal};
+use crate::in_flight::{InFlight, Running};
+use crate::lease::{Held, LeaseWatch};
+use crate::message::Received;
+use crate::route::Registered;
+use crate::store::{Claim, Redriven, Store};
+
+/// A delivery as it came in.
+pub(crate) struct Arrival {
+    pub received: Arc<Received>,
+    pub settling: Settling,
+    /// The dead letter that it comes from, if it comes from the table.
+    pub redriven: Option<Redriven>,
+}
+
+/// What settles one delivery.
+pub(crate) struct Settling {
+    pub token: Token,
+    pub settler: Arc<dyn AnySettler>,
+    pub lease: LeaseWatch,
+    /// Its place with the lease keeper, until it is settled.
+    pub held: Option<Held>,
+}
+
+/// A delivery with its handler, its key and its message.
+pub(crate) struct Member<Db: Store> {
+    pub arrival: Arrival,
+    pub route: Arc<Registered<Db>>,
+    pub claim: Claim,
+    /// The decoded message, until the body takes it.
+    message: Option<AnyMessage>,
+    /// The right to run it, once it has that.
+    pub running: Option<Running<Duplicate>>,
+}
+
+/// A copy of a running message, set aside until that one's outcome is known.
+pub(crate) struct Duplicate {
+    pub arrival: Arrival,
+    pub payload: i64,
+}
+
+impl<Db: Store> Member<Db> {
+    pub(crate) fn new(arrival: Arrival, route: Arc<Registered<Db>>) -> Result<Self, (Arrival, Refusal)> {
+        match route.handler.prepare(&arrival.received) {
+            Ok(Prepared { identity, message }) => {
+                let claim = Claim { consumer: route.id, identity, payload: payload_hash(&arrival.received.body) };
+                Ok(Self { arrival, route, claim, message: Some(message), running: None })
+            }
+            Err(refusal) => Err((arrival, refusal)),
+        }
+    }
+
+    /// The message; decoded again from the bytes if an earlier run has used it up. The first key stays.
+    pub(crate) fn message(&mut self) -> Result<AnyMessage, Refusal> {
+        match self.message.take() {
+            Some(message) => Ok(message),
+            None => self.route.handler.prepare(&self.arrival.received).map(|prepared| prepared.message),
+        }
+    }
+
+    /// The right to run, unless a copy is running: then this one is set aside, to be answered with that one.
+    pub(crate) fn enter(mut self, in_flight: &InFlight<Duplicate>) -> Option<Self> {
+        let copy = Duplicate { arrival: self.arrival, payload: self.claim.payload };
+        let (running, copy) = in_flight.enter(self.claim.consumer, self.claim.identity.name(), copy).ok()?;
+        self.running = Some(running);
+        self.arrival = copy.arrival;
+        Some(self)
+    }
+
+    /// The copies that waited for this one.
+    pub(crate) fn take_copies(&mut self) -> Vec<Duplicate> {
+        self.running.take().map(Running::finish).unwrap_or_default()
+    }
+}
+
+/// Eight bytes of the payload's SHA-256.
+fn payload_hash(body: &Bytes) -> i64 {
+    let digest = Sha256::digest(body);
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(first)
+}
+
+/// Sends the answers, those of one source in one call, in order. Each delivery leaves the lease keeper first.
+pub(crate) async fn settle(answers: Vec<Settlement<Settling>>) -> Vec<Settled> {
+    let mut outcomes = Vec::with_capacity(answers.len());
+    let mut batch: Vec<Settlement<Token>> = Vec::new();
+    let mut current: Option<Arc<dyn AnySettler>> = None;
+    for answer in answers {
+        let settler = Arc::clone(&answer.token().settler);
+        let answer = answer.map(|settling| {
+            drop(settling.held);
+            settling.token
+        });
+        match &current {
+            Some(same) if Arc::ptr_eq(same, &settler) => batch.push(answer),
+            _ => {
+                if let Some(before) = current.replace(settler) {
+                    outcomes.extend(before.settle(std::mem::take(&mut batch)).await);
+                }
+                batch.push(answer);
+            }
+        }
+    }
+    if let Some(last) = current {
+        outcomes.extend(last.settle(batch).await);
+    }
+    outcomes
+}

@@ -1,0 +1,55 @@
+//! An outage of the store: fetching stands still and health is red until the database answers again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::health::Health;
+use crate::store::{Inbox, Store};
+
+/// The longest wait between two looks at a database that is down.
+const SLOWEST: Duration = Duration::from_secs(2);
+
+/// How long a database may take to answer a look.
+const ANSWER: Duration = Duration::from_secs(5);
+
+pub(crate) struct Outage<Db: Store> {
+    inbox: Inbox<Db>,
+    health: Health,
+    looking: Arc<AtomicBool>,
+}
+
+impl<Db: Store> Outage<Db> {
+    pub(crate) fn new(inbox: Inbox<Db>, health: Health) -> Self {
+        Self { inbox, health, looking: Arc::default() }
+    }
+
+    /// Looks whether the database answers, and if it doesn't, keeps health red until it does. A lock that was waited
+    /// for in vain is no outage.
+    pub(crate) fn look(&self, error: &Error) {
+        if self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (inbox, health, looking) = (self.inbox.clone(), self.health.clone(), Arc::clone(&self.looking));
+        let reason = error.chain();
+        tokio::spawn(async move {
+            let mut wait = Duration::from_millis(20);
+            while !answers(&inbox).await {
+                if health.store_down(reason.clone()) {
+                    tracing::error!(error = %reason, "the store is out of reach; fetching stands still");
+                }
+                tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                wait = (wait * 2).min(SLOWEST);
+            }
+            if health.store_up() {
+                tracing::info!("the store answers again");
+            }
+            looking.store(false, Ordering::Release);
+        });
+    }
+}
+
+async fn answers<Db: Store>(inbox: &Inbox<Db>) -> bool {
+    matches!(tokio::time::timeout(ANSWER, inbox.now()).await, Ok(Ok(_)))
+}

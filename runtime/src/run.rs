@@ -1,0 +1,258 @@
+//! A consumer at a broker: fetching, the tasks that handle, shutdown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
+
+use crate::arrival::{Arrival, Settling, settle};
+use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport};
+use crate::consumer::Consumer;
+use crate::erased::{AnySettler, Erased, Token};
+use crate::health::Health;
+use crate::lease::LeaseKeeper;
+use crate::pipeline::Pipeline;
+use crate::run_error::RunError;
+use crate::shutdown::signal;
+use crate::store::Store;
+use crate::telemetry::InFlightGauge;
+
+/// The longest wait between two attempts to reach a broker.
+const SLOWEST: Duration = Duration::from_secs(30);
+
+/// How long what was rolled back at the end of the grace period may take to be given back.
+const GIVE_BACK: Duration = Duration::from_millis(900);
+
+/// How often the table is asked for dead letters that were sent back.
+const REDRIVE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often claims beyond their retention are pruned.
+const PRUNE_EVERY: Duration = Duration::from_mins(10);
+
+impl<Db: Store, S> Consumer<Db, S> {
+    /// Consumes from a broker until SIGTERM, SIGINT, [`Consumer::shutdown`], or the end of all its sources.
+    ///
+    /// # Errors
+    /// [`RunError`], which says what refused the start or ended a source.
+    pub async fn run<T: Transport>(&self, transport: T) -> Result<(), RunError> {
+        self.run_until(transport, signal()).await
+    }
+
+    /// Consumes from a broker until the future completes, [`Consumer::shutdown`], or the end of all its sources.
+    ///
+    /// # Errors
+    /// [`RunError`], which says what refused the start or ended a source.
+    pub async fn run_until<T: Transport>(
+        &self,
+        transport: T,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
+        let pipeline = Arc::clone(self.pipeline().await?);
+        let stop = self.stop().child_token();
+        // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
+        let _stopped_when_dropped = stop.clone().drop_guard();
+        let run = Arc::new(Run {
+            health: self.health(),
+            service: self.service().to_owned(),
+            tasks: TaskTracker::new(),
+            stop: stop.clone(),
+            pipeline,
+        });
+
+        let transport = Arc::new(transport);
+        let mut sources = JoinSet::new();
+        for name in run.pipeline.routes.sources() {
+            let (run, transport) = (Arc::clone(&run), Arc::clone(&transport));
+            sources.spawn(async move {
+                let consumed = run.consume(&*transport, &name).await;
+                consumed.map_err(|error| RunError::Source { name: name.to_string(), error })
+            });
+        }
+        let mut upkeep = JoinSet::new();
+        upkeep.spawn(Arc::clone(&run).redrive());
+        upkeep.spawn(Arc::clone(&run).prune());
+
+        let ended = tokio::select! {
+            ended = all(&mut sources) => ended,
+            () = until => Ok(()),
+            () = stop.cancelled() => Ok(()),
+        };
+        let asked = ended.is_err() || !sources.is_empty() || self.stop().is_cancelled();
+        if asked {
+            stop.cancel();
+        }
+        let ended = ended.and(all(&mut sources).await);
+        run.drain(self.options().grace).await;
+        upkeep.shutdown().await;
+        ended
+    }
+}
+
+/// Waits for all sources; the first error ends the wait.
+async fn all(sources: &mut JoinSet<Result<(), RunError>>) -> Result<(), RunError> {
+    while let Some(ended) = sources.join_next().await {
+        match ended {
+            Ok(ended) => ended?,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    Ok(())
+}
+
+struct Run<Db: Store> {
+    pipeline: Arc<Pipeline<Db>>,
+    health: Health,
+    service: String,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl<Db: Store> Run<Db> {
+    /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
+    async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), BrokerError> {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            let error = match self.stop.run_until_cancelled(transport.open(name)).await {
+                None => return Ok(()),
+                Some(Ok(source)) => {
+                    self.health.source_up(name);
+                    match self.fetch(source, name, T::SYSTEM).await {
+                        Ok(()) => return Ok(()),
+                        Err(error) => error,
+                    }
+                }
+                Some(Err(error)) => error,
+            };
+            match error {
+                BrokerError::Unreachable(_) => {}
+                BrokerError::Ended => return Ok(()),
+                refused => return Err(refused),
+            }
+            tracing::warn!(source = %name, %error, ?wait, "the broker is out of reach");
+            self.health.source_down(name, error.to_string());
+            if self.stop.run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0))).await.is_none() {
+                return Ok(());
+            }
+            wait = (wait * 2).min(SLOWEST);
+        }
+    }
+
+    /// Fetches no more than there are free places, while the store answers.
+    async fn fetch<S: Source>(self: &Arc<Self>, mut source: S, name: &Arc<str>, system: &'static str) -> Result<(), BrokerError> {
+        let capabilities = source.capabilities();
+        self.check_horizon(&capabilities, name)?;
+        let options = &self.pipeline.options;
+        let settler: Arc<dyn AnySettler> = Arc::new(Erased(source.settler()));
+        let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, options.keep_leases);
+        let places = Arc::new(Semaphore::new(options.concurrency + options.prefetch));
+        let running = Arc::new(Semaphore::new(options.concurrency));
+        loop {
+            let free = async {
+                self.health.wait_for(|report| report.store.is_none()).await;
+                free_places(&places).await
+            };
+            let Some(mut free) = self.stop.run_until_cancelled(free).await else { return Ok(()) };
+            let Some(received) = self.stop.run_until_cancelled(source.receive(free.len())).await else { return Ok(()) };
+            let received_at = Instant::now();
+            for Incoming { received, token } in received? {
+                let token = Token::new(token);
+                let (held, lease) = keeper.hold(token.clone(), received_at);
+                let settling = Settling { token, settler: Arc::clone(&settler), lease, held: Some(held) };
+                let span = tracing::info_span!(
+                    "process",
+                    otel.name = %format_args!("process {name}"),
+                    otel.kind = "consumer",
+                    messaging.system = system,
+                    messaging.operation.type = "process",
+                    messaging.destination.name = %name,
+                    messaging.consumer.group.name = %self.service,
+                    messaging.message.body.size = received.body.len(),
+                );
+                let arrival = Arrival { received: Arc::new(received), settling, redriven: None };
+                let task = Arc::clone(self).work(arrival, free.pop(), Arc::clone(&running));
+                self.tasks.spawn(task.instrument(span));
+            }
+        }
+    }
+
+    /// One message's task: waits for its turn, then goes through the one order. Nothing drops it.
+    async fn work(self: Arc<Self>, arrival: Arrival, place: Option<OwnedSemaphorePermit>, running: Arc<Semaphore>) {
+        let _here = InFlightGauge::new(&arrival.received.source);
+        let turn = self.stop.run_until_cancelled(running.acquire_owned()).await;
+        if turn.is_none() || self.stop.is_cancelled() {
+            settle(vec![Settlement::Release(arrival.settling)]).await;
+        } else {
+            self.pipeline.handle(vec![arrival]).await;
+        }
+        drop(place);
+    }
+
+    /// Lets running bodies finish; after the grace period they are rolled back and given back.
+    async fn drain(&self, grace: Duration) {
+        self.tasks.close();
+        if !self.stop.is_cancelled() {
+            self.tasks.wait().await;
+        }
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            tracing::warn!(running = self.tasks.len(), "the grace period is over; what still runs is rolled back");
+            self.pipeline.end.cancel();
+            if tokio::time::timeout(GIVE_BACK, self.tasks.wait()).await.is_err() {
+                tracing::error!(running = self.tasks.len(), "left behind; their leases bring them back");
+            }
+        }
+    }
+
+    /// A duplicate that comes when its claim is pruned would run again.
+    fn check_horizon(&self, capabilities: &Capabilities, source: &Arc<str>) -> Result<(), BrokerError> {
+        let options = &self.pipeline.options;
+        let Some(horizon) = capabilities.retention.max(options.horizon) else {
+            tracing::warn!(%source, "the broker keeps messages without end: declare by `.horizon(…)` how late a duplicate may come");
+            return Ok(());
+        };
+        for route in self.pipeline.routes.0.iter().filter(|route| route.route.source == *source) {
+            let retention = options.retention_of(&route.handler.spec());
+            if retention < horizon {
+                let error = RunError::Retention { consumer: route.name.to_string(), retention, horizon };
+                return Err(BrokerError::Refused(error.into()));
+            }
+        }
+        Ok(())
+    }
+
+    async fn redrive(self: Arc<Self>) {
+        loop {
+            match self.pipeline.redrive().await {
+                Ok(0) => tokio::time::sleep(REDRIVE_EVERY).await,
+                Ok(_) => {}
+                Err(error) => {
+                    self.pipeline.outage.look(&error);
+                    tokio::time::sleep(REDRIVE_EVERY).await;
+                }
+            }
+        }
+    }
+
+    async fn prune(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(PRUNE_EVERY.mul_f64(0.5 + fastrand::f64())).await;
+            for route in &self.pipeline.routes.0 {
+                let retention = self.pipeline.options.retention_of(&route.handler.spec());
+                if let Err(error) = self.pipeline.inbox.prune(route.id, retention).await {
+                    tracing::warn!(consumer = %route.name, error = %error.chain(), "pruning failed; it is tried again later");
+                }
+            }
+        }
+    }
+}
+
+/// All places that are free, at least one.
+async fn free_places(places: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
+    let first = Arc::clone(places).acquire_owned().await;
+    let others = std::iter::from_fn(|| Arc::clone(places).try_acquire_owned().ok());
+    first.into_iter().chain(others).collect()
+}
