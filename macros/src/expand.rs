@@ -7,7 +7,7 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Path, Type};
 
-use crate::expression::call_site;
+use crate::expression::{at, call_site};
 use crate::model::{Function, Role};
 use crate::validate::Handler;
 
@@ -44,16 +44,21 @@ pub(crate) fn handler(function: &Function, handler: &Handler, krate: &Path) -> T
     let name = &function.sig.ident;
     let cfgs = conditions(&function.attrs);
     let connection = &handler.connection;
-    let carries = quote_spanned!(call_site(connection.span())=> #krate::InboxConnection);
-    let db = quote!(<#connection as #carries>::Db);
+    let db = database(connection, krate);
     let spec = spec(function, handler, krate);
     let parameters = function.parameters().collect::<Vec<_>>();
     let (message_pat, message) = (&parameters[handler.message].pat, &parameters[handler.message].ty);
-    let decode = quote_spanned!(call_site(message.span())=> #krate::Decode<#message>);
+    let decode = {
+        let span = call_site(message.span());
+        let krate = at(span, krate);
+        quote_spanned!(span=> #krate::Decode<#message>)
+    };
     let states = parameters.iter().filter(|parameter| Role::of(&parameter.ty) == Role::State);
     let states = states.map(|parameter| {
         let ty = &parameter.ty;
-        quote_spanned!(call_site(ty.span())=> #ty: for<'__part> #krate::FromParts<'__part, #db, __State>)
+        let span = call_site(ty.span());
+        let krate = at(span, krate);
+        quote_spanned!(span=> #ty: for<'__part> #krate::FromParts<'__part, #db, __State>)
     });
     let borrowed = Ident::new("__inboxed_message", Span::call_site());
     let key = handler.key.value(&borrowed, message_pat, message, krate);
@@ -71,15 +76,32 @@ pub(crate) fn handler(function: &Function, handler: &Handler, krate: &Path) -> T
     };
     let arguments = parameters.iter().enumerate().map(|(index, parameter)| {
         let ty = &parameter.ty;
+        let span = call_site(ty.span());
+        let krate = at(span, krate);
         if index == handler.message {
-            quote!(#krate::__private::message::<#ty>(__inboxed_message)?)
+            quote_spanned!(span=> #krate::__private::message::<#ty>(__inboxed_message)?)
+        } else if Role::of(ty) == Role::Transaction {
+            quote_spanned!(span=> #krate::__private::transaction(&mut __inboxed_parts)?)
         } else {
-            let part = quote_spanned!(call_site(ty.span())=> #krate::FromParts<'_, _, _>);
-            quote!(<#ty as #part>::from_parts(&mut __inboxed_parts)?)
+            quote_spanned!(span=> <#ty as #krate::FromParts<'_, _, _>>::from_parts(&mut __inboxed_parts)?)
         }
     });
-    let sendable = quote_spanned!(call_site(name.span())=> #krate::__private::body);
-    let into_result = result(&handler.result, krate);
+    let into_result = {
+        let span = call_site(handler.result.span());
+        let krate = at(span, krate);
+        quote_spanned!(span=> #krate::BodyResult::into_result(__inboxed_result))
+    };
+    // A body that can't move between threads is reported at the handler's name.
+    let future = {
+        let span = call_site(name.span());
+        let krate = at(span, krate);
+        quote_spanned! {span=>
+            #krate::__private::body(async move {
+                let __inboxed_result = Self::effect(#(#arguments),*).await;
+                #into_result
+            })
+        }
+    };
     quote! {
         #(#cfgs)*
         #[automatically_derived]
@@ -108,17 +130,17 @@ pub(crate) fn handler(function: &Function, handler: &Handler, krate: &Path) -> T
                 __inboxed_message: #krate::__private::AnyMessage,
                 mut __inboxed_parts: #krate::Parts<'__run, #db, __State>,
             ) -> #krate::__private::BoxFuture<'__run, ::core::result::Result<(), #krate::Error>> {
-                #sendable(async move {
-                    let __inboxed_result = Self::effect(#(#arguments),*).await;
-                    #into_result
-                })
+                #future
             }
         }
     }
 }
 
-fn result(ty: &Type, krate: &Path) -> TokenStream {
-    quote_spanned!(call_site(ty.span())=> #krate::BodyResult::into_result(__inboxed_result))
+/// The database of the transaction's connection.
+fn database(connection: &Type, krate: &Path) -> TokenStream {
+    let span = call_site(connection.span());
+    let krate = at(span, krate);
+    quote_spanned!(span=> <#connection as #krate::InboxConnection>::Db)
 }
 
 fn spec(function: &Function, handler: &Handler, krate: &Path) -> TokenStream {
@@ -148,7 +170,7 @@ pub(crate) fn unreachable(function: &Function, krate: &Path) -> TokenStream {
     });
     // The database is named if it can be, or the inbox's type would have to be.
     let (generic, db) = match transaction {
-        Some(connection) => (None, quote!(<#connection as #krate::InboxConnection>::Db)),
+        Some(connection) => (None, database(connection, krate)),
         None => (Some(quote!(__Db: #krate::store::Store,)), quote!(__Db)),
     };
     quote! {

@@ -170,3 +170,16 @@ pub(crate) fn borrowed(pat: &Pat) -> TokenStream {
 pub(crate) fn call_site(span: Span) -> Span {
     span.resolved_at(Span::call_site())
 }
+
+/// The same tokens, all at this span: a diagnostic underlines everything between an expression's first token and its
+/// last.
+pub(crate) fn at(span: Span, tokens: impl ToTokens) -> TokenStream {
+    let respan = |mut token: TokenTree| {
+        if let TokenTree::Group(group) = &token {
+            token = proc_macro2::Group::new(group.delimiter(), at(span, group.stream())).into();
+        }
+        token.set_span(span);
+        token
+    };
+    tokens.into_token_stream().into_iter().map(respan).collect()
+}

@@ -1,15 +1,13 @@
 use inboxed::idempotent;
 use serde::Deserialize;
 use sqlx::SqliteConnection;
-use std::time::SystemTime;
-
 #[derive(Deserialize)]
 struct OrderPlaced {
     order_id: i64,
     placed_on: String,
 }
 
-#[idempotent(key = format!("{}-{:?}", order.order_id, SystemTime::now()))]
+#[idempotent(key = format!("{}-{:?}", order.order_id, std::time::SystemTime::now()))]
 async fn queue_fulfilment(order: OrderPlaced, tx: &mut SqliteConnection) -> inboxed::Result<()> {
     sqlx::query("UPDATE orders SET state = 'queued' WHERE id = ?").bind(order.order_id).execute(tx).await?;
     Ok(())

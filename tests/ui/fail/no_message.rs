@@ -1,5 +1,4 @@
 use inboxed::idempotent;
-use serde::Deserialize;
 use sqlx::SqliteConnection;
 
 #[idempotent(key = "order:{order_id}")]
