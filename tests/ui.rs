@@ -32,6 +32,7 @@ cures! {
     delivery_count_in_key
     delivery_tag_in_key
     empty_key
+    error_type
     event_on_enum
     event_without_key
     float_in_key
@@ -71,6 +72,7 @@ cures! {
     serde_default_container
     serde_skip
     sqlx_transaction_parameter
+    state_missing
     system_time_in_key
     type_not_a_key_part
     unknown_field

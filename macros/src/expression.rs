@@ -147,6 +147,11 @@ fn write(tokens: TokenStream, text: &mut String) {
     }
 }
 
+/// How an error names a part: what is borrowed, without its `&`.
+pub(crate) fn label(part: &Expr) -> String {
+    source(part).trim_start_matches('&').to_owned()
+}
+
 /// The message's pattern for a borrowed message: what it binds is borrowed without its saying so.
 pub(crate) fn borrowed(pat: &Pat) -> TokenStream {
     fn strip(tokens: TokenStream) -> TokenStream {

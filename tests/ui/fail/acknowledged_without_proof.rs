@@ -1,7 +1,7 @@
 use inboxed::broker::Settlement;
 
 fn settle(token: u64) -> Settlement<u64> {
-    Settlement::Ack(token.into())
+    Settlement::acknowledge(token)
 }
 
 fn main() {

@@ -2,7 +2,7 @@ use inboxed::Committed;
 use inboxed::broker::Settlement;
 
 fn settle(committed: Committed<u64>) -> Settlement<u64> {
-    Settlement::Ack(committed)
+    Settlement::acknowledge(committed)
 }
 
 fn main() {
