@@ -166,7 +166,7 @@ macro_rules! handler {
             use super::*;
 
             #[idempotent(key = $key)]
-            pub async fn by_template(order: OrderPlaced, tx: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+            pub(crate) async fn by_template(order: OrderPlaced, tx: &mut SqliteConnection) -> Result<(), sqlx::Error> {
                 record(order.order_id, tx).await
             }
         }

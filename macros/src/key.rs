@@ -96,7 +96,10 @@ fn write_expression(expression: &Expression, krate: &Path) -> TokenStream {
         let span = call_site(part.span());
         let mut marker = expression::name(part).cloned().unwrap_or_else(|| format_ident!("key"));
         marker.set_span(span);
-        let value = quote_spanned!(span=> &#part);
+        let value = match part {
+            Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_) => quote_spanned!(span=> &(#part)),
+            _ => quote_spanned!(span=> &#part),
+        };
         let part = write_part(&marker, &expression::label(part), &value, span, krate);
         let separator = (index > 0).then(|| quote!(let __inboxed_key = __inboxed_key.literal(":");));
         quote!(#separator #part)
