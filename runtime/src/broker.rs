@@ -36,10 +36,7 @@ pub trait Source: Send + 'static {
     /// Waits for deliveries and returns between one and `free` of them.
     ///
     /// Must be cancel-safe: a call that is dropped loses no message for longer than its lease.
-    fn receive(
-        &mut self,
-        free: usize,
-    ) -> impl Future<Output = Result<Vec<Incoming<Self::Token>>, BrokerError>> + Send;
+    fn receive(&mut self, free: usize) -> impl Future<Output = Result<Vec<Incoming<Self::Token>>, BrokerError>> + Send;
 }
 
 /// The settling half of a source.

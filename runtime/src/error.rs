@@ -158,7 +158,7 @@ fn class_inside_anyhow(_: &dyn Any) -> Option<Class> {
 
 /// The class that a chain of sources decides, if it holds a [`Permanent`] or a `sqlx::Error`.
 fn class_of(error: &(dyn StdError + 'static)) -> Option<Class> {
-    std::iter::successors(Some(error), |error| error.source()).find_map(|error| {
+    std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {
         if error.is::<Permanent>() {
             return Some(Class::Permanent);
         }

@@ -119,6 +119,14 @@ impl Identity {
         Self::Key { key, previous: None }
     }
 
+    /// Identity by a business key, and by the key that the message had under the template before.
+    ///
+    /// A message that had no key then (a part of it is empty) can't have been claimed under it.
+    pub fn with_previous(key: Key, previous: Result<Key, KeyError>) -> Self {
+        let previous = previous.ok().filter(|previous| *previous != key);
+        Self::Key { key, previous }
+    }
+
     /// The key that names the message.
     pub fn name(&self) -> &Key {
         let Self::Key { key, .. } = self;
@@ -324,4 +332,12 @@ where
 /// If it is another handler's message, which would be a fault of the runtime.
 pub fn message<M: 'static>(message: AnyMessage) -> Result<M, Error> {
     message.downcast().map(|message| *message).map_err(|_| Error::from("the message belongs to another handler"))
+}
+
+/// The body's future, boxed. The attribute calls it at the handler's name.
+pub fn body<'a, F>(future: F) -> BoxFuture<'a, Result<(), Error>>
+where
+    F: Future<Output = Result<(), Error>> + Send + 'a, // help: drop what isn't `Send` before the `.await`
+{
+    Box::pin(future)
 }

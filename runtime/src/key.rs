@@ -13,13 +13,16 @@ pub const MAX_KEY_BYTES: usize = 255;
 /// Everything that RFC 3986 doesn't call unreserved is encoded, so no part can forge a separator.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// A template's literals keep their separators.
+const LITERAL_ENCODED: &AsciiSet = &ENCODED.remove(b':').remove(b'/');
+
 /// The name that makes two deliveries one message.
 ///
 /// At most [`MAX_KEY_BYTES`] of `A-Z a-z 0-9 - . _ ~ : / % #`. A handler may take it as a `&Key` parameter.
 ///
 /// ```
 /// use inboxed_runtime::KeyWriter;
-/// let key = KeyWriter::new().literal("order:").part("id", &42_u64)?.literal(":").part("city", "São Paulo")?.finish();
+/// let key = KeyWriter::new().literal("order:").part("id", &42_u64)?.literal(":").part("city", "São Paulo")?.finish()?;
 /// assert_eq!(key.as_str(), "order:42:S%C3%A3o%20Paulo");
 /// # Ok::<(), inboxed_runtime::KeyError>(())
 /// ```
@@ -91,10 +94,11 @@ impl KeyWriter {
         Self::default()
     }
 
-    /// Appends a literal of the template, which the attribute has checked at compile time.
+    /// Appends a literal of the template, which the attribute has checked at compile time: characters beyond
+    /// `A-Z a-z 0-9 - . _ ~ : /` are encoded.
     #[must_use]
     pub fn literal(mut self, literal: &'static str) -> Self {
-        self.text.push_str(literal);
+        self.text.extend(utf8_percent_encode(literal, LITERAL_ENCODED));
         self
     }
 
@@ -103,9 +107,24 @@ impl KeyWriter {
     /// # Errors
     /// [`KeyError::Empty`] if the part, or a member of it, is empty.
     pub fn part<P: KeyPart + ?Sized>(mut self, name: &'static str, part: &P) -> Result<Self, KeyError> {
-        self.part = name;
-        part.write(&mut self)?;
+        self.within(name, |key| part.write(key))?;
         Ok(self)
+    }
+
+    /// Runs what writes the part of this name, and makes sure that it wrote something.
+    pub(crate) fn within(
+        &mut self,
+        name: &'static str,
+        write: impl FnOnce(&mut Self) -> Result<(), KeyError>,
+    ) -> Result<(), KeyError> {
+        self.part = name;
+        let before = self.text.len();
+        write(self)?;
+        if self.text.len() == before { Err(self.empty()) } else { Ok(()) }
+    }
+
+    fn empty(&self) -> KeyError {
+        KeyError::Empty { part: self.part.to_owned() }
     }
 
     /// Appends text percent-encoded. Every [`KeyPart`] ends here.
@@ -114,7 +133,7 @@ impl KeyWriter {
     /// [`KeyError::Empty`] if the text is empty.
     pub fn text(&mut self, text: &str) -> Result<(), KeyError> {
         if text.is_empty() {
-            return Err(KeyError::Empty { part: self.part.to_owned() });
+            return Err(self.empty());
         }
         self.text.extend(utf8_percent_encode(text, ENCODED));
         Ok(())
@@ -126,9 +145,15 @@ impl KeyWriter {
     }
 
     /// The finished key; beyond [`MAX_KEY_BYTES`] a prefix, `#` and the SHA-256 of the whole.
-    pub fn finish(self) -> Key {
+    ///
+    /// # Errors
+    /// [`KeyError::Empty`] if nothing was appended.
+    pub fn finish(self) -> Result<Key, KeyError> {
+        if self.text.is_empty() {
+            return Err(KeyError::Empty { part: "key".to_owned() });
+        }
         if self.text.len() <= MAX_KEY_BYTES {
-            return Key(self.text.into());
+            return Ok(Key(self.text.into()));
         }
         let digest = Sha256::digest(self.text.as_bytes());
         let mut text = self.text;
@@ -137,6 +162,6 @@ impl KeyWriter {
         for byte in digest {
             let _ = write!(text, "{byte:02x}");
         }
-        Key(text.into())
+        Ok(Key(text.into()))
     }
 }

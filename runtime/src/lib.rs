@@ -14,6 +14,7 @@ mod handler;
 mod health;
 mod in_flight;
 mod key;
+mod key_check;
 mod key_part;
 mod lease;
 mod message;
@@ -29,13 +30,13 @@ mod run_error;
 mod shutdown;
 pub mod store;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};
 pub use deliver::Outcome;
 pub use error::{BoxError, Class, Error, Permanent, Result, permanent};
-#[cfg(feature = "testing")]
-pub use fault::FaultPoint;
 pub use handler::{
     BodyResult, Event, FromParts, FromRef, Handler, Identity, InboxConnection, OnConflict, Parts, Refusal, Spec, State,
 };
@@ -56,5 +57,6 @@ pub use store::{Inbox, InboxOptions, StartError};
 pub mod __private {
     pub use futures_util::future::BoxFuture;
 
-    pub use crate::handler::{AnyMessage, AnyState, Prepared, message, prepare};
+    pub use crate::handler::{AnyMessage, AnyState, Prepared, body, message, prepare};
+    pub use crate::key_check::{part, write};
 }

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod classify;
+mod clock;
 mod dead_letters;
 mod inbox;
 mod prune;
@@ -9,6 +10,7 @@ mod registry;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod tables;
 mod value;
 
 use std::fmt::Debug;
@@ -16,12 +18,13 @@ use std::future::Future;
 use std::ops::DerefMut;
 use std::time::Duration;
 
-pub(crate) use attempts::Attempts;
+pub use attempts::Attempts;
 pub(crate) use classify::classify;
 pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters, Filter, LetterId, LetterState, Reason};
 pub(crate) use dead_letters::{NewLetter, Redriven};
 pub use inbox::{Inbox, InboxOptions, StartError};
 pub use prune::Pruned;
+pub(crate) use registry::Registration;
 pub use registry::{ConsumerId, Registered, RegistryError};
 pub use schema::{Risk, SchemaError};
 pub use value::{Row, Value};
@@ -58,14 +61,23 @@ pub trait Store: sqlx::Database + sealed::Sealed {
     /// The current time in microseconds since 1970 by the database's clock, as an SQL expression.
     const NOW: &'static str;
 
+    /// What a SELECT ends with to lock its rows until the transaction ends, where a lock of the whole doesn't do so.
+    const FOR_UPDATE: &'static str;
+
     /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
     /// the tables' names.
     const MIGRATIONS: &'static [&'static [&'static str]];
 
+    /// What follows an INSERT's values to change the row that holds this key already; assignments come after it.
+    fn on_conflict(key: &str) -> String;
+
+    /// The value that the INSERT would have put into the column, for those assignments.
+    fn incoming(column: &str) -> String;
+
     /// Opens a pool of the inbox's own, with the session settings it needs.
     fn connect(
         url: &str,
-        options: &InboxOptions,
+        options: &InboxOptions<Self>,
     ) -> impl Future<Output = Result<sqlx::Pool<Self>, StartError>> + Send;
 
     /// What one inbox keeps beside this pool.

@@ -1,0 +1,157 @@
+//! What redelivery does to a balance, and what the inbox makes of it. Reads deposits as JSON lines,
+//! `{"event_id":"evt-1","account":7,"cents":250}`, from the file beside it, a file of yours, or standard input:
+//! `cargo run --example quickstart [-- FILE | -]`.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+use std::{error::Error, fs, io, process};
+
+use inboxed::broker::{Source, Transport};
+use inboxed::memory::{Memory, Message};
+use inboxed::store::Filter;
+use inboxed::{Consumer, Inbox, idempotent};
+use serde::Deserialize;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use sqlx::{Sqlite, SqliteConnection};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+#[derive(Deserialize)]
+struct Deposit {
+    event_id: String,
+    account: i64,
+    cents: i64,
+}
+
+/// The idempotent handler: claim, effect, commit and acknowledgement in the one order.
+#[idempotent(key = "deposit:{event_id}")]
+async fn deposit(event: Deposit, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+    Ok(apply(&event, tx).await?)
+}
+
+/// The effect, which isn't safe to run twice: the balance, and a row in a table without any unique index.
+async fn apply(event: &Deposit, tx: &mut SqliteConnection) -> sqlx::Result<()> {
+    let balance = "INSERT INTO balances VALUES (?1, ?2) ON CONFLICT DO UPDATE SET cents = cents + ?2";
+    sqlx::query(balance).bind(event.account).bind(event.cents).execute(&mut *tx).await?;
+    sqlx::query("INSERT INTO effects VALUES (?)").bind(&event.event_id).execute(tx).await?;
+    Ok(())
+}
+
+/// A process that consumes with the inbox.
+async fn exact_consumer(database: String, broker: Memory) -> Result<()> {
+    let inbox = Inbox::connect(&database).await?;
+    inbox.migrate().await?;
+    let app = Consumer::new("quickstart", inbox).handle("deposits", deposit);
+    Ok(app.run(broker).await?)
+}
+
+/// A process that consumes by hand: effect, commit, acknowledge. It is careful, and it has no inbox.
+async fn naive_consumer(database: String, broker: Memory) -> Result<()> {
+    let pool = SqlitePool::connect(&database).await?;
+    let mut source = broker.open("deposits").await?;
+    while let Ok(deliveries) = source.receive(16).await {
+        for delivery in deliveries {
+            if let Ok(event) = serde_json::from_slice(&delivery.received.body) {
+                let mut tx = pool.begin().await?;
+                apply(&event, &mut tx).await?;
+                tx.commit().await?;
+            }
+            source.settler().acknowledge_without_proof(delivery.token);
+        }
+    }
+    Ok(())
+}
+
+/// Publishes every line, each twentieth twice, to a broker that repeats deliveries and loses acknowledgements.
+fn publish(lines: &[String]) -> Memory {
+    let broker = Memory::builder().lease(Duration::from_secs(1)).duplicates(0.05).lose_acks(0.05).seed(7).build();
+    for (number, line) in (1..).zip(lines) {
+        for _ in 0..1 + usize::from(number % 20 == 0) {
+            broker.publish("deposits", Message::new(line.clone()).header("line", number.to_string()));
+        }
+    }
+    broker.end_when_settled("deposits");
+    broker
+}
+
+/// Runs one process after another: each of the first three is killed in the middle of its work.
+fn run_processes<F>(broker: &Memory, process: impl Fn() -> F) -> Result<()>
+where
+    F: Future<Output = Result<()>> + Send + 'static,
+{
+    for kills in 0.. {
+        let runtime = tokio::runtime::Runtime::new()?;
+        let (process, before) = (runtime.spawn(process()), broker.counts("deposits").deliveries);
+        while !process.is_finished() && (kills >= 3 || broker.counts("deposits").deliveries < before + 100) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if process.is_finished() {
+            return runtime.block_on(process)?;
+        }
+        runtime.shutdown_background(); // every task ends where it stands, as with its process
+    }
+    Ok(())
+}
+
+struct Counts {
+    effects: i64,
+    distinct: i64,
+    cents: i64,
+}
+
+fn main() -> Result<()> {
+    let events = match std::env::args().nth(1).as_deref() {
+        None => fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart/events.jsonl"))?,
+        Some("-") => io::read_to_string(io::stdin())?,
+        Some(file) => fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?,
+    };
+    let lines = events.lines().map(str::to_owned).collect::<Vec<_>>();
+    let parsed = lines.iter().filter_map(|line| serde_json::from_str::<Deposit>(line).ok());
+    let expected = parsed.map(|event| (event.event_id, event.cents)).collect::<HashMap<_, _>>();
+    let (messages, cents) = (i64::try_from(expected.len())?, expected.values().sum::<i64>());
+    let folder = tempfile::tempdir()?;
+    let row = |name: &str, counts: &Counts| {
+        let (doubled, lost) = (counts.effects - counts.distinct, messages - counts.distinct);
+        println!("{name:<10} {:>8} {:>8} {:>6} {:>14}", counts.effects, doubled, lost, counts.cents);
+    };
+
+    println!("{:<10} {:>8} {:>8} {:>6} {:>14}", "", "effects", "doubled", "lost", "balance");
+    row("expected", &Counts { effects: messages, distinct: messages, cents });
+
+    let (database, broker) = (new_database(&folder.path().join("naive.sqlite"))?, publish(&lines));
+    run_processes(&broker, || naive_consumer(database.clone(), broker.clone()))?;
+    row("naive", &count(&database)?.0);
+
+    let (database, broker) = (new_database(&folder.path().join("exact.sqlite"))?, publish(&lines));
+    run_processes(&broker, || exact_consumer(database.clone(), broker.clone()))?;
+    let (exact, dead_letters) = count(&database)?;
+    row("idempotent", &exact);
+
+    dead_letters.iter().for_each(|letter| println!("dead letter: {letter}"));
+    let lost = messages - exact.distinct;
+    let verdict = if exact.effects == messages && lost == 0 && exact.cents == cents { "exact" } else { "wrong" };
+    let deliveries = broker.counts("deposits").deliveries;
+    println!("{verdict}: {messages} messages, {deliveries} deliveries, {} effects, {lost} lost", exact.effects);
+    process::exit(i32::from(verdict != "exact"))
+}
+
+#[tokio::main]
+async fn new_database(file: &Path) -> Result<String> {
+    let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(file).create_if_missing(true)).await?;
+    let tables = "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (event_id TEXT)";
+    sqlx::raw_sql(tables).execute(&pool).await?;
+    Ok(format!("sqlite://{}", file.display()))
+}
+
+#[tokio::main]
+async fn count(database: &str) -> Result<(Counts, Vec<String>)> {
+    let inbox = Inbox::<Sqlite>::connect(database).await?;
+    inbox.migrate().await?;
+    let count = "SELECT COUNT(*), COUNT(DISTINCT event_id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
+    let (effects, distinct, cents) = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
+    let letters = inbox.dead_letters().list(Filter::default()).await?;
+    let line = |headers: &inboxed::Headers| headers.get("line").unwrap_or("?").to_owned();
+    let letters = letters.iter().map(|letter| format!("line {}: {}", line(&letter.headers), letter.error)).collect();
+    Ok((Counts { effects, distinct, cents }, letters))
+}

@@ -1,0 +1,88 @@
+//! The function under the attribute, as written.
+
+use proc_macro2::TokenStream;
+use quote::ToTokens as _;
+use syn::parse::{Parse, ParseStream};
+use syn::{Attribute, Error, FnArg, PatType, Signature, Type, Visibility};
+
+/// A function whose body is kept as tokens, so that an unfinished one doesn't take the editor's help away.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub attrs: Vec<Attribute>,
+    pub vis: Visibility,
+    pub sig: Signature,
+    pub body: TokenStream,
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            attrs: input.call(Attribute::parse_outer)?,
+            vis: input.parse()?,
+            sig: input.parse()?,
+            body: input.parse()?,
+        })
+    }
+}
+
+impl Function {
+    /// The parameters but for `self`.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = &PatType> {
+        self.sig.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(parameter) => Some(parameter),
+            FnArg::Receiver(_) => None,
+        })
+    }
+
+    /// Where a missing parameter is reported: at the others, else at the name.
+    pub(crate) fn parameter_list(&self) -> TokenStream {
+        if self.sig.inputs.is_empty() { self.sig.ident.to_token_stream() } else { self.sig.inputs.to_token_stream() }
+    }
+}
+
+/// What a parameter's type says of it. Aliases can't be seen through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// `&mut SqliteConnection`, or any other `&mut`.
+    Transaction,
+    /// `State<T>`.
+    State,
+    /// `&Delivery`.
+    Delivery,
+    /// Any other reference, such as `&Key`.
+    Reference,
+    /// A pool or a connection of its own, which would write outside the inbox's transaction.
+    Pool,
+    /// sqlx's own transaction.
+    SqlxTransaction,
+    /// Taken by value.
+    Value,
+}
+
+impl Role {
+    pub(crate) fn of(ty: &Type) -> Self {
+        let (inner, reference) = match ty {
+            Type::Reference(reference) => (&*reference.elem, Some(reference.mutability.is_some())),
+            _ => (ty, None),
+        };
+        match (last_segment(inner).as_deref(), reference) {
+            (Some("Pool" | "PgPool" | "MySqlPool" | "SqlitePool" | "AnyPool" | "PoolConnection"), _) => Self::Pool,
+            (Some("Transaction"), _) => Self::SqlxTransaction,
+            (Some("State"), None) => Self::State,
+            (Some("Delivery"), Some(false)) => Self::Delivery,
+            (_, Some(true)) => Self::Transaction,
+            (_, Some(false)) => Self::Reference,
+            (_, None) => Self::Value,
+        }
+    }
+}
+
+/// The last name of a type's path.
+pub(crate) fn last_segment(ty: &Type) -> Option<String> {
+    match ty {
+        Type::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
+        Type::Group(group) => last_segment(&group.elem),
+        Type::Paren(paren) => last_segment(&paren.elem),
+        _ => None,
+    }
+}

@@ -1,0 +1,28 @@
+//! How the pipeline answers a database's error: by its code, never by its text.
+
+use sqlx::error::DatabaseError;
+
+use crate::error::Class;
+
+/// The class of an error that sqlx returned, to the body or to the inbox.
+pub(crate) fn classify(error: &sqlx::Error) -> Class {
+    match error {
+        sqlx::Error::Database(error) => by_code(&**error).unwrap_or(Class::Failure),
+        sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::WorkerCrashed => Class::Unavailable,
+        _ => Class::Failure,
+    }
+}
+
+fn by_code(error: &dyn DatabaseError) -> Option<Class> {
+    #[cfg(feature = "sqlite")]
+    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+        return super::sqlite::class_of_code(error.code()?.parse().ok()?);
+    }
+    let _ = error;
+    None
+}

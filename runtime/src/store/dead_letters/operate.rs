@@ -1,0 +1,124 @@
+//! What an operator does with dead letters.
+
+use super::{DeadLetter, DeadLetterError, Filter, LetterId, LetterState, Reason};
+use crate::error::Error;
+use crate::store::{Inbox, Store, Value, clock};
+
+/// The dead letters of an inbox: [`Inbox::dead_letters`].
+///
+/// Redriving publishes nothing: the consumer takes the letter from the table, and the effect and the closing of the
+/// letter are one transaction.
+#[derive(Clone, Debug)]
+pub struct DeadLetters<Db: Store> {
+    inbox: Inbox<Db>,
+}
+
+impl<Db: Store> DeadLetters<Db> {
+    pub(crate) fn new(inbox: Inbox<Db>) -> Self {
+        Self { inbox }
+    }
+
+    /// Lists letters, the oldest first.
+    pub async fn list(&self, filter: Filter) -> Result<Vec<DeadLetter>, DeadLetterError> {
+        let mut sql = format!("SELECT {} WHERE 1 = 1", DeadLetter::COLUMNS);
+        let mut arguments = Vec::<Value>::new();
+        let mut only = |condition: &str, argument: Option<Value>| {
+            if let Some(argument) = argument {
+                sql.push_str(condition);
+                arguments.push(argument);
+            }
+        };
+        only(" AND consumer.name = ?", filter.consumer.map(Value::from));
+        only(" AND letter.reason = ?", filter.reason.map(|reason| reason.as_str().into()));
+        only(" AND letter.state = ?", filter.state.map(|state| state.as_str().into()));
+        let age = filter.older_than.map(|age| clock::microseconds(age).into());
+        only(" AND letter.updated_at <= {now} - ?", age);
+        only(" ORDER BY letter.id LIMIT ?", Some(filter.limit.into()));
+        let rows = self.inbox.read(&sql, arguments).await?;
+        let letters = rows.iter().map(|row| DeadLetter::from_row(row).map(|(_, letter)| letter));
+        Ok(letters.collect::<Result<_, sqlx::Error>>().map_err(Error::from)?)
+    }
+
+    /// One letter, if it is there.
+    pub async fn get(&self, id: LetterId) -> Result<Option<DeadLetter>, DeadLetterError> {
+        let get = format!("SELECT {} WHERE letter.id = ?", DeadLetter::COLUMNS);
+        let rows = self.inbox.read(&get, vec![id.into()]).await?;
+        let letter = rows.first().map(DeadLetter::from_row).transpose().map_err(Error::from)?;
+        Ok(letter.map(|(_, letter)| letter))
+    }
+
+    /// How many letters wait for somebody to look at them.
+    pub async fn count(&self) -> Result<u64, DeadLetterError> {
+        let count = "SELECT COUNT(*) FROM {dead_letters} WHERE state = 'open'";
+        let rows = self.inbox.read(count, Vec::new()).await?;
+        let count = rows.first().ok_or(sqlx::Error::RowNotFound).and_then(|row| row.int(0));
+        Ok(count.map_err(Error::from)?.unsigned_abs())
+    }
+
+    /// Has the letter handled again, with a fresh budget of attempts. A message that was handled meanwhile is noticed as
+    /// a duplicate.
+    ///
+    /// # Errors
+    /// [`DeadLetterError::TooOld`] for a letter whose duplicates can't be noticed any more.
+    pub async fn redrive(&self, id: LetterId) -> Result<(), DeadLetterError> {
+        self.change(id, LetterState::Redrive, false).await
+    }
+
+    /// As [`DeadLetters::redrive`], for a letter older than the window too: its message may run a second time.
+    pub async fn redrive_forced(&self, id: LetterId) -> Result<(), DeadLetterError> {
+        self.change(id, LetterState::Redrive, true).await
+    }
+
+    /// Decides that the letter needn't be handled. It stays in the table until it is pruned.
+    pub async fn discard(&self, id: LetterId) -> Result<(), DeadLetterError> {
+        self.change(id, LetterState::Discarded, true).await
+    }
+
+    async fn change(&self, id: LetterId, state: LetterState, forced: bool) -> Result<(), DeadLetterError> {
+        self.inbox
+            .write(move |inbox, connection| {
+                Box::pin(async move {
+                    let find = format!(
+                        "SELECT consumer, message_key, reason FROM {{dead_letters}} WHERE id = ?{}",
+                        Db::FOR_UPDATE
+                    );
+                    let rows = inbox.run(connection, &find, vec![id.into()]).await?;
+                    let Some(row) = rows.first() else { return Err(DeadLetterError::Unknown(id)) };
+                    let reason = row.text(2).map_err(Error::from)?;
+                    if reason == Reason::TooOld.as_str() && !forced {
+                        return Err(DeadLetterError::TooOld(id));
+                    }
+                    let update =
+                        "UPDATE {dead_letters} SET state = ?, redrive_at = {now}, updated_at = {now} WHERE id = ?";
+                    inbox.run(connection, update, vec![state.as_str().into(), id.into()]).await?;
+                    if let [consumer, Value::Text(key)] = &row.0[..2] {
+                        let key = vec![consumer.clone(), Value::Text(key.clone())];
+                        renew_budget(&inbox, connection, state, key).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .await
+    }
+}
+
+/// A redriven key starts afresh, but keeps the row that tells of its letter; a discarded one needs none.
+async fn renew_budget<Db: Store>(
+    inbox: &Inbox<Db>,
+    connection: &mut Db::Connection,
+    state: LetterState,
+    key: Vec<Value>,
+) -> Result<(), Error> {
+    let renew = if state == LetterState::Redrive {
+        format!(
+            "INSERT INTO {{attempts}} (consumer, message_key, failures, starts, last_error, updated_at) \
+             VALUES (?, ?, 0, 0, '', {{now}}) {} failures = 0, starts = 0, updated_at = {}",
+            Db::on_conflict("consumer, message_key"),
+            Db::incoming("updated_at"),
+        )
+    } else {
+        "DELETE FROM {attempts} WHERE consumer = ? AND message_key = ?".to_owned()
+    };
+    inbox.run(connection, &renew, key).await?;
+    Ok(())
+}

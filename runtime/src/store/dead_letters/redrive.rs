@@ -1,0 +1,87 @@
+//! The table as a source: letters that are to be handled again.
+
+use std::time::Duration;
+
+use super::{DeadLetter, LetterId, Reason};
+use crate::error::Error;
+use crate::message::Received;
+use crate::store::registry::ConsumerId;
+use crate::store::{Inbox, Store, Value, clock};
+
+/// A letter that is to be handled again, leased to this process.
+#[derive(Debug)]
+pub(crate) struct Redriven {
+    pub id: LetterId,
+    pub consumer: ConsumerId,
+    /// The message on a first delivery: the count that the broker had reached must not bury it again.
+    pub received: Received,
+    /// Why it was a letter; one that was too old is redriven only if an operator forced it.
+    pub reason: Reason,
+}
+
+impl<Db: Store> Inbox<Db> {
+    /// Takes letters that are due, and keeps other processes from them for the length of the lease.
+    pub(crate) async fn take_redriven(
+        &self,
+        consumers: &[ConsumerId],
+        limit: u32,
+        lease: Duration,
+    ) -> Result<Vec<Redriven>, Error> {
+        if consumers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let places = vec!["?"; consumers.len()].join(", ");
+        let due =
+            format!("letter.state = 'redrive' AND letter.redrive_at <= {{now}} AND letter.consumer IN ({places})");
+        let consumers = consumers.iter().copied().map(Value::from).collect::<Vec<_>>();
+        // Looked at without the writer first: mostly nothing is due.
+        let any = format!("SELECT 1 FROM {{dead_letters}} AS letter WHERE {due} LIMIT 1");
+        if self.read(&any, consumers.clone()).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.write(move |inbox, connection| {
+            Box::pin(async move {
+                let take = format!(
+                    "SELECT {} WHERE {due} ORDER BY letter.redrive_at, letter.id LIMIT ?{}",
+                    DeadLetter::COLUMNS,
+                    Db::FOR_UPDATE,
+                );
+                let mut arguments = consumers;
+                arguments.push(limit.into());
+                let rows = inbox.run(connection, &take, arguments).await?;
+                let mut redriven = Vec::with_capacity(rows.len());
+                for row in &rows {
+                    let (consumer, letter) = DeadLetter::from_row(row)?;
+                    hold(&inbox, connection, letter.id, lease).await?;
+                    let mut received = Received::new(letter.source, letter.body);
+                    received.headers = letter.headers;
+                    received.sent_at = letter.sent_at;
+                    redriven.push(Redriven { id: letter.id, consumer, received, reason: letter.reason });
+                }
+                Ok(redriven)
+            })
+        })
+        .await
+    }
+
+    /// Gives a redriven letter back, to be taken again no sooner than after the delay.
+    pub(crate) async fn postpone(&self, id: LetterId, delay: Duration) -> Result<(), Error> {
+        self.write(move |inbox, connection| Box::pin(async move { hold(&inbox, connection, id, delay).await })).await
+    }
+
+    /// Closes a redriven letter whose message turned out to be handled before.
+    pub(crate) async fn close_redriven(&self, id: LetterId) -> Result<(), Error> {
+        self.write(move |inbox, connection| Box::pin(async move { inbox.close_letter(connection, id).await })).await
+    }
+}
+
+async fn hold<Db: Store>(
+    inbox: &Inbox<Db>,
+    connection: &mut Db::Connection,
+    id: LetterId,
+    delay: Duration,
+) -> Result<(), Error> {
+    let hold = "UPDATE {dead_letters} SET redrive_at = {now} + ? WHERE id = ? AND state = 'redrive'";
+    inbox.run(connection, hold, vec![clock::microseconds(delay).into(), id.into()]).await?;
+    Ok(())
+}

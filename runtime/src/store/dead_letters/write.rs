@@ -1,0 +1,143 @@
+//! A new dead letter, written inside the transaction that holds its claim.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use super::{LetterId, Reason};
+use crate::error::Error;
+use crate::key::Key;
+use crate::message::Received;
+use crate::store::attempts::storable;
+use crate::store::registry::ConsumerId;
+use crate::store::{Claim, Inbox, Store, Value, clock};
+
+/// A message that won't be tried again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewLetter<'a> {
+    /// Whose message it is.
+    pub consumer: ConsumerId,
+    /// The message.
+    pub received: &'a Received,
+    /// Its key, if it has one.
+    pub key: Option<&'a Key>,
+    /// Why.
+    pub reason: Reason,
+    /// The last error's text.
+    pub error: &'a str,
+    /// The attempts that it had.
+    pub attempts: u32,
+    /// The letter that it was redriven from.
+    pub redriven: Option<LetterId>,
+}
+
+/// The identity of the letter of a message that has a key.
+pub(crate) fn key_identity(key: &str) -> String {
+    format!("key/{key}")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl NewLetter<'_> {
+    /// Writes the letter, gives the claim up, and keeps a row of attempts that tells a later success of the letter.
+    pub(crate) async fn insert_and_unclaim<Db: Store>(
+        &self,
+        inbox: &Inbox<Db>,
+        connection: &mut Db::Connection,
+        claim: Option<&Claim>,
+    ) -> Result<(), Error> {
+        let id = self.upsert(inbox, connection).await?;
+        for key in claim.iter().flat_map(|claim| claim.keys()) {
+            let unclaim = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
+            inbox.run(connection, unclaim, vec![self.consumer.into(), key.as_str().into()]).await?;
+        }
+        if let Some(claim) = claim {
+            let mark = format!(
+                "INSERT INTO {{attempts}} (consumer, message_key, failures, starts, last_error, updated_at) \
+                 VALUES (?, ?, ?, 0, ?, {{now}}) {} starts = 0, updated_at = {}",
+                Db::on_conflict("consumer, message_key"),
+                Db::incoming("updated_at"),
+            );
+            let key = claim.identity.name().as_str();
+            let arguments = vec![self.consumer.into(), key.into(), self.attempts.into(), storable(self.error).into()];
+            inbox.run(connection, &mark, arguments).await?;
+        }
+        match self.redriven {
+            Some(redriven) if redriven != id => inbox.close_letter(connection, redriven).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the letter that the message was redriven from: it is a duplicate, so nothing else is written.
+    pub(crate) async fn close_redriven<Db: Store>(
+        &self,
+        inbox: &Inbox<Db>,
+        connection: &mut Db::Connection,
+    ) -> Result<(), Error> {
+        match self.redriven {
+            Some(redriven) => inbox.close_letter(connection, redriven).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn upsert<Db: Store>(&self, inbox: &Inbox<Db>, connection: &mut Db::Connection) -> Result<LetterId, Error> {
+        let identity = self.identity();
+        let renewed =
+            ["message_key", "source", "body", "headers", "reason", "error", "attempts", "sent_at", "updated_at"]
+                .map(|column| format!("{column} = {}", Db::incoming(column)))
+                .join(", ");
+        let upsert = format!(
+            "INSERT INTO {{dead_letters}} (consumer, identity, message_key, source, body, headers, reason, error, \
+             attempts, state, sent_at, first_at, updated_at, redrive_at) \
+             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?, {{now}}, {{now}}, NULL) \
+             {} {renewed}, state = 'open', redrive_at = NULL",
+            Db::on_conflict("consumer, identity"),
+        );
+        let received = self.received;
+        let arguments = vec![
+            self.consumer.into(),
+            identity.as_str().into(),
+            self.key.map(Key::as_str).into(),
+            received.source.as_ref().into(),
+            Value::Blob(received.body.to_vec()),
+            Value::Blob(serde_json::to_vec(&received.headers)?),
+            self.reason.as_str().into(),
+            storable(self.error).into(),
+            self.attempts.into(),
+            received.sent_at.map(clock::column).into(),
+        ];
+        inbox.run(connection, &upsert, arguments).await?;
+        let find = "SELECT id FROM {dead_letters} WHERE consumer = ? AND identity = ?";
+        let rows = inbox.run(connection, find, vec![self.consumer.into(), identity.into()]).await?;
+        Ok(LetterId(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?))
+    }
+
+    /// What makes two letters of a consumer one: the key, or the exact bytes. The prefixes keep the kinds apart.
+    fn identity(&self) -> String {
+        match (self.key, self.reason) {
+            (Some(key), Reason::KeyConflict) => {
+                let payload = Sha256::digest(&self.received.body);
+                format!("conflict/{key}/{}", hex(&payload[..8]))
+            }
+            (Some(key), _) => key_identity(key.as_str()),
+            (None, _) => {
+                let source = Sha256::digest(self.received.source.as_bytes());
+                format!("bytes/{}/{}", hex(&source[..8]), hex(&Sha256::digest(&self.received.body)))
+            }
+        }
+    }
+}
+
+impl<Db: Store> Inbox<Db> {
+    /// Marks a letter's message as handled, inside a transaction.
+    pub(crate) async fn close_letter(&self, connection: &mut Db::Connection, letter: LetterId) -> Result<(), Error> {
+        let close = "UPDATE {dead_letters} SET state = 'done', redrive_at = NULL, updated_at = {now} WHERE id = ?";
+        self.run(connection, close, vec![letter.into()]).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,148 @@
+//! Pruning: rows older than the retention go, in batches that hold the writer for a moment only.
+
+use std::time::Duration;
+
+use super::{ConsumerId, Inbox, Store, Value, clock};
+use crate::error::Error;
+
+/// Rows looked at in one transaction.
+const BATCH: i64 = 500;
+
+/// How long another process leaves a consumer alone whose pruner may have died.
+const LEASE: Duration = Duration::from_secs(60);
+
+/// What a pruning removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Rows of handled messages.
+    pub rows: u64,
+    /// Dead letters that were done or discarded.
+    pub letters: u64,
+    /// Whether another process is at it, and nothing was done here.
+    pub busy: bool,
+}
+
+impl<Db: Store> Inbox<Db> {
+    /// Removes a consumer's rows older than the retention by the database's clock, in small batches. A message delivered
+    /// again after its row is gone would run again, so the retention must outlive every replay. Keys with an open dead
+    /// letter stay.
+    pub async fn prune(&self, consumer: ConsumerId, retention: Duration) -> Result<Pruned, Error> {
+        let mut pruned = Pruned::default();
+        let Some(now) = self.take_turn(consumer).await? else {
+            return Ok(Pruned { busy: true, ..pruned });
+        };
+        let cutoff = now.saturating_sub(clock::microseconds(retention));
+        let mut after = Some(String::new());
+        while let Some(key) = after {
+            after = self.slice_end(consumer, &key).await?;
+            pruned.rows += self.prune_slice(consumer, cutoff, key, after.clone()).await?;
+            tokio::task::yield_now().await;
+        }
+        loop {
+            let letters = self.prune_letters(consumer, cutoff).await?;
+            pruned.letters += letters;
+            if letters < BATCH.unsigned_abs() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        self.end_turn(consumer, cutoff).await?;
+        Ok(pruned)
+    }
+
+    /// Takes the consumer's pruning for this process, unless another holds it, and answers the database's time.
+    async fn take_turn(&self, consumer: ConsumerId) -> Result<Option<i64>, Error> {
+        self.write(move |inbox, connection| {
+            Box::pin(async move {
+                let held = format!("SELECT {{now}}, pruned_at FROM {{consumers}} WHERE id = ?{}", Db::FOR_UPDATE);
+                let rows = inbox.run(connection, &held, vec![consumer.into()]).await?;
+                let Some(row) = rows.first() else { return Ok(None) };
+                let (now, held_until) = (row.int(0)?, row.int(1)?);
+                if held_until > now {
+                    return Ok(None);
+                }
+                let take = "UPDATE {consumers} SET pruned_at = ? WHERE id = ?";
+                let until = now.saturating_add(clock::microseconds(LEASE));
+                inbox.run(connection, take, vec![until.into(), consumer.into()]).await?;
+                Ok(Some(now))
+            })
+        })
+        .await
+    }
+
+    /// The last key of the slice that begins after this one; `None` at the end.
+    async fn slice_end(&self, consumer: ConsumerId, after: &str) -> Result<Option<String>, Error> {
+        let end = "SELECT message_key FROM {inbox} WHERE consumer = ? AND message_key > ? \
+                   ORDER BY message_key LIMIT 1 OFFSET ?";
+        let rows = self.read(end, vec![consumer.into(), after.into(), (BATCH - 1).into()]).await?;
+        Ok(rows.first().map(|row| row.text(0).map(str::to_owned)).transpose()?)
+    }
+
+    async fn prune_slice(
+        &self,
+        consumer: ConsumerId,
+        cutoff: i64,
+        after: String,
+        until: Option<String>,
+    ) -> Result<u64, Error> {
+        let up_to = if until.is_some() { " AND message_key <= ?" } else { "" };
+        let expired = format!(
+            "FROM {{inbox}} WHERE consumer = ? AND received_at < ? AND message_key > ?{up_to} \
+             AND NOT EXISTS (SELECT 1 FROM {{dead_letters}} AS letter WHERE letter.consumer = {{inbox}}.consumer \
+             AND letter.message_key = {{inbox}}.message_key AND letter.state IN ('open', 'redrive'))"
+        );
+        let arguments = move || {
+            let mut arguments = vec![consumer.into(), cutoff.into(), Value::Text(after.clone())];
+            arguments.extend(until.clone().map(Value::Text));
+            arguments
+        };
+        let count = format!("SELECT COUNT(*) {expired}");
+        // Looked at without the writer first: most slices have nothing to prune.
+        if self.read(&count, arguments()).await?.first().ok_or(sqlx::Error::RowNotFound)?.int(0)? == 0 {
+            return Ok(0);
+        }
+        self.write(move |inbox, connection| {
+            Box::pin(async move {
+                let rows = inbox.run(connection, &count, arguments()).await?;
+                inbox.run(connection, &format!("DELETE {expired}"), arguments()).await?;
+                let renew = "UPDATE {consumers} SET pruned_at = {now} + ? WHERE id = ?";
+                inbox.run(connection, renew, vec![clock::microseconds(LEASE).into(), consumer.into()]).await?;
+                Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?.unsigned_abs())
+            })
+        })
+        .await
+    }
+
+    async fn prune_letters(&self, consumer: ConsumerId, cutoff: i64) -> Result<u64, Error> {
+        self.write(move |inbox, connection| {
+            Box::pin(async move {
+                let find = "SELECT id FROM {dead_letters} WHERE consumer = ? AND state IN ('done', 'discarded') \
+                            AND updated_at < ? ORDER BY id LIMIT ?";
+                let rows = inbox.run(connection, find, vec![consumer.into(), cutoff.into(), BATCH.into()]).await?;
+                for row in &rows {
+                    let delete = "DELETE FROM {dead_letters} WHERE id = ?";
+                    inbox.run(connection, delete, vec![row.int(0)?.into()]).await?;
+                }
+                Ok(rows.len() as u64)
+            })
+        })
+        .await
+    }
+
+    /// Removes the attempts of keys that never came again, and gives the turn back.
+    async fn end_turn(&self, consumer: ConsumerId, cutoff: i64) -> Result<(), Error> {
+        self.write(move |inbox, connection| {
+            Box::pin(async move {
+                let orphans = "DELETE FROM {attempts} WHERE consumer = ? AND updated_at < ? \
+                     AND NOT EXISTS (SELECT 1 FROM {dead_letters} AS letter WHERE letter.consumer = {attempts}.consumer \
+                     AND letter.message_key = {attempts}.message_key AND letter.state IN ('open', 'redrive'))";
+                inbox.run(connection, orphans, vec![consumer.into(), cutoff.into()]).await?;
+                let done = "UPDATE {consumers} SET pruned_at = {now} WHERE id = ?";
+                inbox.run(connection, done, vec![consumer.into()]).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,139 @@
+//! The claim: rows that no other transaction may hold, inserted before any body runs.
+
+use std::collections::HashMap;
+
+use super::bind;
+use crate::error::Error;
+use crate::store::attempts::Attempts;
+use crate::store::{Claim, ConsumerId, Inbox, Row, Store as _, Value, Verdict};
+use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
+
+/// A key in its namespace.
+type Name<'a> = (ConsumerId, &'a str);
+
+/// Claims a group and sets the savepoint. The write lock is held, so nothing changes between two statements.
+pub(super) async fn claim(
+    connection: &mut SqliteConnection,
+    inbox: &Inbox<Sqlite>,
+    claims: &[Claim],
+) -> Result<Vec<Verdict>, Error> {
+    let simple = claims.iter().all(|claim| claim.keys().count() == 1);
+    let verdicts = if simple {
+        claim_at_once(connection, inbox, claims).await?
+    } else {
+        claim_in_turn(connection, inbox, claims).await?
+    };
+    sqlx::raw_sql("SAVEPOINT inboxed").execute(connection).await?;
+    Ok(verdicts)
+}
+
+fn name(claim: &Claim) -> Name<'_> {
+    (claim.consumer, claim.identity.name().as_str())
+}
+
+/// A group in which each message has one key: one statement for all.
+async fn claim_at_once(
+    connection: &mut SqliteConnection,
+    inbox: &Inbox<Sqlite>,
+    claims: &[Claim],
+) -> Result<Vec<Verdict>, Error> {
+    let mut firsts = HashMap::with_capacity(claims.len());
+    for (index, claim) in claims.iter().enumerate() {
+        firsts.entry(name(claim)).or_insert(index);
+    }
+    let distinct = claims.iter().enumerate().filter(|(index, claim)| firsts[&name(claim)] == *index);
+    let rows = distinct.map(|(_, claim)| (name(claim), claim.payload)).collect::<Vec<_>>();
+    let fresh = insert(connection, inbox, &rows).await?;
+    let mut refused = HashMap::new();
+    for ((consumer, key), _) in rows.iter().filter(|(name, _)| !fresh.contains_key(name)) {
+        refused.insert((*consumer, *key), stored_payload(connection, inbox, *consumer, key).await?);
+    }
+    let verdict = |(index, claim): (usize, &Claim)| match (fresh.get(&name(claim)), firsts[&name(claim)]) {
+        (Some(prior), first) if first == index => Verdict::Fresh { prior: *prior },
+        (Some(_), first) => Verdict::Twin(first),
+        (None, _) => Verdict::Duplicate { same_payload: refused.get(&name(claim)) == Some(&claim.payload) },
+    };
+    Ok(claims.iter().enumerate().map(verdict).collect())
+}
+
+/// A group in which some messages hold the key before too, which is rare: one after the other, so that a refused one
+/// leaves no row that would refuse the next.
+async fn claim_in_turn(
+    connection: &mut SqliteConnection,
+    inbox: &Inbox<Sqlite>,
+    claims: &[Claim],
+) -> Result<Vec<Verdict>, Error> {
+    let mut held = HashMap::<Name<'_>, usize>::new();
+    let mut verdicts = Vec::with_capacity(claims.len());
+    for (index, claim) in claims.iter().enumerate() {
+        let names = claim.keys().map(|key| (claim.consumer, key.as_str())).collect::<Vec<_>>();
+        if let Some(first) = names.iter().find_map(|name| held.get(name)) {
+            verdicts.push(Verdict::Twin(*first));
+            continue;
+        }
+        let rows = names.iter().map(|name| (*name, claim.payload)).collect::<Vec<_>>();
+        let fresh = insert(connection, inbox, &rows).await?;
+        let Some((consumer, key)) = names.iter().copied().find(|name| !fresh.contains_key(name)) else {
+            held.extend(names.iter().map(|name| (*name, index)));
+            let prior = fresh.get(&name(claim)).copied().flatten();
+            verdicts.push(Verdict::Fresh { prior });
+            continue;
+        };
+        for (consumer, key) in fresh.keys() {
+            let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
+            inbox.run(connection, give_up, vec![(*consumer).into(), (*key).into()]).await?;
+        }
+        let stored = stored_payload(connection, inbox, consumer, key).await?;
+        verdicts.push(Verdict::Duplicate { same_payload: stored == claim.payload });
+    }
+    Ok(verdicts)
+}
+
+/// Inserts the rows that nobody holds, and answers them with what earlier attempts left behind.
+async fn insert<'a>(
+    connection: &mut SqliteConnection,
+    inbox: &Inbox<Sqlite>,
+    rows: &[(Name<'a>, i64)],
+) -> Result<HashMap<Name<'a>, Option<Attempts>>, Error> {
+    if rows.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let places = vec!["(?, ?, {now}, ?)"; rows.len()].join(", ");
+    // Both counts in one number, so that the attempts are looked up once.
+    let statement = inbox.sql(&format!(
+        "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) VALUES {places} \
+         ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
+         (SELECT failures << 32 | starts FROM {{attempts}} AS attempt \
+         WHERE attempt.consumer = {{inbox}}.consumer AND attempt.message_key = {{inbox}}.message_key)"
+    ));
+    let arguments = rows
+        .iter()
+        .flat_map(|((consumer, key), payload)| [Value::from(*consumer), Value::from(*key), Value::Int(*payload)]);
+    let inserted = sqlx::query_with(AssertSqlSafe(statement), bind(arguments.collect())?).fetch_all(connection).await?;
+    let mut fresh = HashMap::with_capacity(inserted.len());
+    for row in inserted.iter().map(super::row) {
+        let row = row?;
+        let (consumer, key) = (ConsumerId(row.int(0)?), row.text(1)?);
+        let prior = row.optional(2, Row::int)?.map(unpack);
+        if let Some((name, _)) = rows.iter().find(|(name, _)| *name == (consumer, key)) {
+            fresh.insert(*name, prior);
+        }
+    }
+    Ok(fresh)
+}
+
+fn unpack(counts: i64) -> Attempts {
+    let part = |bits: i64| u32::try_from(bits & i64::from(u32::MAX)).unwrap_or(u32::MAX);
+    Attempts { failures: part(counts >> 32), starts: part(counts) }
+}
+
+async fn stored_payload(
+    connection: &mut SqliteConnection,
+    inbox: &Inbox<Sqlite>,
+    consumer: ConsumerId,
+    key: &str,
+) -> Result<i64, Error> {
+    let stored = "SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?";
+    let rows = Sqlite::run(connection, &inbox.sql(stored), vec![consumer.into(), key.into()]).await?;
+    Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?)
+}

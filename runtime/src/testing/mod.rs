@@ -1,0 +1,9 @@
+//! The test kit: runs a handler through the crashes and duplicates that production will bring.
+
+mod explore;
+mod report;
+
+pub use explore::{Explore, explore};
+pub use report::{Finding, NotExact, Report};
+
+pub use crate::fault::FaultPoint;
