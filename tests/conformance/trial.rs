@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::adapter::{Adapter, Outgoing};
-use crate::handlers::{Script, apply, body};
+use crate::handlers::{Script, Step, apply, body};
 use crate::watch::{Log, Watched};
 
 /// A lease that no row outlives by accident.
@@ -234,5 +234,19 @@ impl Gate {
     pub(crate) async fn pass(&self) {
         // A closed semaphore lets everybody go on, with an error that means just that.
         let _ = self.0.acquire().await;
+    }
+
+    /// A script that waits here with the messages that it picks.
+    pub(crate) fn holds(&self, picks: impl Fn(&Step) -> bool + Send + Sync + 'static) -> Script {
+        let gate = self.clone();
+        Script::new(move |step| {
+            let held = picks(&step).then(|| gate.clone());
+            async move {
+                if let Some(gate) = held {
+                    gate.pass().await;
+                }
+                Ok(())
+            }
+        })
     }
 }

@@ -61,13 +61,7 @@ pub(crate) async fn cancel<A: Adapter>() {
     let trial = Trial::<A>::with_lease("cancel", A::SHORT_LEASE).await;
     trial.publish_ids(0..20).await;
     let gate = Gate::closed();
-    let stuck = Script::new({
-        let gate = gate.clone();
-        move |_| {
-            let gate = gate.clone();
-            async move { Ok(gate.pass().await) }
-        }
-    });
+    let stuck = gate.holds(|_| true);
     let cancelled = trial.run(trial.consumer(&stuck).concurrency(20));
     eventually("all were delivered", async || trial.log.distinct() == 20).await;
     cancelled.abort();
