@@ -194,7 +194,7 @@ impl<Db: Store, S> Consumer<Db, S> {
         self.inbox.check_risks().await?;
         self.inbox.verify().await.map_err(StartError::from)?;
         let clock = Clock::default();
-        clock.set(self.inbox.now().await.map_err(StartError::from)?);
+        clock.set(self.inbox.now().await.map_err(StartError::Database)?);
 
         // A handler may stand on several sources: it is one consumer with all of them.
         let mut registrations: Vec<Registration> = Vec::new();

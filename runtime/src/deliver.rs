@@ -51,6 +51,7 @@ impl<Db: Store, S> Consumer<Db, S> {
         let received = Received { headers: headers.into(), ..Received::new(source, body) };
         let (answer, answered) = oneshot::channel();
         let settling = Settling {
+            source: Arc::clone(&received.source),
             token: Token::new(()),
             settler: Arc::new(Caller(Mutex::new(Some(answer)))),
             lease: LeaseWatch::default(),

@@ -12,7 +12,8 @@ use crate::options::{UnknownType, margin};
 use crate::pipeline::{Answer, Pipeline, Undone, Why};
 use crate::proof::{Committed, How, bury};
 use crate::route::{Registered, Unrouted};
-use crate::store::{Claim, LetterIdentity, Limits, NewLetter, Reason, Store};
+use crate::key::Key;
+use crate::store::{Claim, ConsumerId, Limits, NewLetter, Reason, Store};
 use crate::telemetry::{self, Cause};
 
 /// How often a message is run again at once when transactions meet.
@@ -20,16 +21,6 @@ const RERUNS: u32 = 5;
 
 /// How many start markers without an end make a message poison.
 const POISON_STARTS: u32 = 2;
-
-/// The limits of the runtime's own short transactions.
-const BOOKKEEPING: Limits = Limits { claim: Duration::from_secs(10), run: Duration::from_secs(10) };
-
-/// Why a dead letter is written.
-pub(crate) struct Because<'a> {
-    reason: Reason,
-    error: &'a str,
-    attempts: u32,
-}
 
 impl<Db: Store> Pipeline<Db> {
     /// One member in a transaction of its own: the only runs whose failures are counted.
@@ -89,7 +80,7 @@ impl<Db: Store> Pipeline<Db> {
     /// dead-lettered.
     async fn count_failure(&self, member: Member<Db>, error: &Error) -> Answer {
         let text = error.chain();
-        let failures = match self.inbox.record_failure(&member.claim, &text).await {
+        let failures = match self.inbox.failed(&member.claim, error).await {
             Ok(failures) => failures,
             Err(error) => return self.give_back(member, &error),
         };
@@ -107,52 +98,30 @@ impl<Db: Store> Pipeline<Db> {
 
     /// Writes a dead letter under the member's claim.
     async fn dead_letter(&self, member: Member<Db>, reason: Reason, error: &str, attempts: u32) -> Answer {
-        let route = Arc::clone(&member.route);
-        let claim = member.claim.clone();
-        self.bury(member.arrival, &route, Some(claim), Because { reason, error, attempts }).await
+        let Member { arrival, route, claim, .. } = member;
+        let key = claim.identity.name().clone();
+        self.bury(arrival, (route.id, &route.name), (Some(&key), Some(claim)), (reason, error, attempts)).await
     }
 
+    /// Writes a dead letter for a message of this consumer, under its claim if it has one.
     async fn bury(
         &self,
         arrival: Arrival,
-        route: &Registered<Db>,
-        claim: Option<Claim>,
-        cause: Because<'_>,
-    ) -> Answer {
-        let identity = match &claim {
-            Some(claim) => LetterIdentity::Key(claim.identity.name().clone()),
-            None => LetterIdentity::of_bytes(&arrival.received),
-        };
-        self.bury_as(arrival, route.id, &route.name, identity, claim, cause).await
-    }
-
-    async fn bury_as(
-        &self,
-        arrival: Arrival,
-        consumer: crate::store::ConsumerId,
-        name: &Arc<str>,
-        identity: LetterIdentity,
-        claim: Option<Claim>,
-        cause: Because<'_>,
+        (consumer, name): (ConsumerId, &Arc<str>),
+        (key, claim): (Option<&Key>, Option<Claim>),
+        (reason, error, attempts): (Reason, &str, u32),
     ) -> Answer {
         let received = Arc::clone(&arrival.received);
-        let letter = NewLetter {
-            consumer,
-            identity,
-            received: &received,
-            reason: cause.reason,
-            error: cause.error,
-            attempts: cause.attempts,
-            redriven: arrival.redriven.as_ref().map(|redriven| redriven.id),
-        };
-        match bury(&self.inbox, claim, letter, arrival, BOOKKEEPING).await {
+        let redriven = arrival.redriven.as_ref().map(|redriven| redriven.id);
+        let letter = NewLetter { consumer, received: &received, key, reason, error, attempts, redriven };
+        match bury(&self.inbox, claim, letter, arrival, Limits::BOOKKEEPING).await {
             Ok(proof) => {
                 self.faults.reach(FaultPoint::DeadLetterCommitted);
                 let dead = proof.how() == How::DeadLettered;
                 let proof = proof.map(|arrival| arrival.settling);
                 if dead {
-                    tracing::error!(consumer = %name, reason = %cause.reason, error = cause.error, "dead-lettered");
-                    telemetry::dead_lettered(name, cause.reason);
+                    tracing::error!(consumer = %name, %reason, error, "dead-lettered");
+                    telemetry::dead_lettered(name, reason);
                     Settlement::DeadLettered(proof)
                 } else {
                     telemetry::duplicate(name, Cause::Redelivery);
@@ -175,7 +144,7 @@ impl<Db: Store> Pipeline<Db> {
             Refusal::Key(_) => Reason::BadKey,
         };
         let error = Error::from(refusal).chain();
-        self.bury(arrival, route, None, Because { reason, error: &error, attempts: 0 }).await
+        self.bury(arrival, (route.id, &route.name), (None, None), (reason, &error, 0)).await
     }
 
     /// A message that no handler takes: given back, dead-lettered or skipped, as the consumer declares.
@@ -201,10 +170,8 @@ impl<Db: Store> Pipeline<Db> {
                 return Settlement::Retry(arrival.settling, delay);
             }
         }
-        let identity = LetterIdentity::of_bytes(&arrival.received);
-        let text = error.chain();
-        let cause = Because { reason, error: &text, attempts: 0 };
-        self.bury_as(arrival, self.unrouted, &self.unrouted_name, identity, None, cause).await
+        let consumer = (self.unrouted, &self.unrouted_name);
+        self.bury(arrival, consumer, (None, None), (reason, &error.chain(), 0)).await
     }
 
     /// The age of a delivery whose claim may have been pruned already. What an operator redrives is never too old.
@@ -251,10 +218,8 @@ impl<Db: Store> Pipeline<Db> {
         if route.handler.spec().on_conflict == OnConflict::Acknowledge {
             return Settlement::Ack(proof.map(|arrival| arrival.settling));
         }
-        let identity = LetterIdentity::Conflict(key.clone(), claim.payload);
-        let error = "another payload was handled under this key";
-        let cause = Because { reason: Reason::KeyConflict, error, attempts: 0 };
-        self.bury_as(proof.into_token(), route.id, &route.name, identity, None, cause).await
+        let why = (Reason::KeyConflict, "another payload was handled under this key", 0);
+        self.bury(proof.into_token(), (route.id, &route.name), (Some(key), None), why).await
     }
 
     /// Parts the messages that were redelivered often without a recorded failure: one of them may kill the process.
@@ -285,7 +250,7 @@ impl<Db: Store> Pipeline<Db> {
     pub(crate) async fn run_suspect(&self, member: Member<Db>) -> Vec<Answer> {
         let _alone = self.alone.write().await;
         let claim = member.claim.clone();
-        let started = match self.inbox.mark_start(&claim).await {
+        let started = match self.inbox.started(&claim).await {
             Ok(started) => started,
             Err(error) => return self.fail(member, Why::Failed(error)).await,
         };
@@ -299,7 +264,7 @@ impl<Db: Store> Pipeline<Db> {
             return std::iter::once(answer).chain(copies).collect();
         }
         let answers = self.run_alone(member).await;
-        if let Err(error) = self.inbox.mark_end(&claim).await {
+        if let Err(error) = self.inbox.ended(&claim).await {
             tracing::warn!(error = %error.chain(), "the end of a run alone wasn't recorded");
         }
         answers

@@ -218,7 +218,7 @@ impl<Db: Store> Pipeline<Db> {
         if fresh.prior.is_some() || member.arrival.redriven.is_some() {
             let letter = member.arrival.redriven.as_ref().map(|redriven| redriven.id);
             let (connection, fresh) = unit.member(index);
-            self.inbox.forget_failures(connection, &fresh.claim, letter).await.map_err(Failure::Returned)?;
+            self.inbox.forget(connection, &fresh.claim, letter).await.map_err(Failure::Returned)?;
         }
         if unit.len() > 1 {
             unit.check().await.map_err(Failure::Returned)?;

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::lease::LeaseWatch;
 use crate::pipeline::Pipeline;
 use crate::run_error::RunError;
-use crate::store::{Inbox, LetterId, Store};
+use crate::store::{Inbox, LetterId, StartError, Store};
 
 /// How many letters are taken at once.
 const BATCH: u32 = 16;
@@ -29,7 +29,7 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// If the consumer can't start or the database doesn't answer.
     pub async fn redrive(&self) -> Result<usize, RunError> {
         let pipeline = self.pipeline().await?;
-        pipeline.redrive().await.map_err(|error| RunError::Start(error.into()))
+        pipeline.redrive().await.map_err(|error| StartError::Database(error).into())
     }
 }
 
@@ -41,6 +41,7 @@ impl<Db: Store> Pipeline<Db> {
         let count = letters.len();
         for letter in letters {
             let settling = Settling {
+                source: Arc::clone(&letter.received.source),
                 token: Token::new(letter.id),
                 settler: Arc::new(Table(self.inbox.clone(), letter.id)),
                 lease: LeaseWatch::default(),
@@ -67,10 +68,10 @@ impl<Db: Store> AnySettler for Table<Db> {
             for settlement in settlements {
                 let settled = match settlement {
                     // A success has closed it in its own transaction; a duplicate closes it here.
-                    Settlement::Ack(_) => inbox.close_letter(*id).await,
+                    Settlement::Ack(_) => inbox.close_redriven(*id).await,
                     Settlement::DeadLettered(_) => Ok(()),
-                    Settlement::Retry(_, delay) => inbox.postpone_letter(*id, delay).await,
-                    Settlement::Release(_) => inbox.postpone_letter(*id, Duration::ZERO).await,
+                    Settlement::Retry(_, delay) => inbox.postpone(*id, delay).await,
+                    Settlement::Release(_) => inbox.postpone(*id, Duration::ZERO).await,
                 };
                 outcomes.push(settled.map_or(Settled::Lost, |()| Settled::Confirmed));
             }

@@ -162,7 +162,8 @@ impl<Db: Store> Run<Db> {
             for Incoming { received, token } in received? {
                 let token = Token::new(token);
                 let (held, lease) = keeper.hold(token.clone(), received_at);
-                let settling = Settling { token, settler: Arc::clone(&settler), lease, held: Some(held) };
+                let (source, settler) = (Arc::clone(name), Arc::clone(&settler));
+                let settling = Settling { source, token, settler, lease, held: Some(held) };
                 let span = tracing::info_span!(
                     "process",
                     otel.name = %format_args!("process {name}"),

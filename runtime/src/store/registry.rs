@@ -27,6 +27,12 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
+    /// The namespace of a service's messages that no handler takes; `*` is no handler's name.
+    pub(crate) fn unrouted(service: &str) -> Self {
+        let (service, handler) = (service.to_owned(), "*".to_owned());
+        Self { service, handler, sources: vec!["*".to_owned()], key: "*".to_owned(), previous_key: None }
+    }
+
     fn name(&self) -> String {
         format!("{}/{}", self.service, self.handler)
     }
