@@ -1,4 +1,4 @@
-//! One suite for every adapter, on an inbox in a real SQLite file. Each row has a source of its own and a bounded time, and
+//! One suite for every adapter, on an inbox in a real `SQLite` file. Each row has a source of its own and a bounded time, and
 //! prints `name delivered/distinct/effects`; effects are counted by the suite's own SQL on a table without a unique index.
 //!
 //! A capability that an adapter declares is tested; one that it doesn't is tested to be refused. What no row here holds an
@@ -10,7 +10,7 @@
 //! | `source_recreated`, `stale_channel`, `channel_only_closed` | `persistent` | with the adapter that has a server and channels to cut |
 //! | `stalled` | a cap on messages in flight, which `memory` lacks | with the adapter that has one |
 //! | `topology` (conflicting) | settings that a server keeps of a source | with the adapter that has them |
-//! | `database_killed` | a database in a process of its own | with the store that has one; SQLite ends with its process |
+//! | `database_killed` | a database in a process of its own | with the store that has one; `SQLite` ends with its process |
 //! | `crash_points`, `suspect` | feature `testing` | here, by ending the message's task; a killed process takes `memory` with it |
 
 mod adapter;

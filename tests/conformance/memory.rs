@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use inboxed::broker::Capabilities;
-use inboxed_adapters::memory::{Memory, Message};
+use inboxed::memory::{Memory, Message};
 
 use crate::adapter::{Adapter, Outgoing, Refused};
 

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use inboxed::broker::Capabilities;
 use inboxed::store::{DeadLetter, Filter};
 use inboxed::{Consumer, Health, Inbox, RetryPolicy, RunError, Shutdown};
 use sqlx::{Row, Sqlite};
@@ -21,7 +20,7 @@ use crate::watch::{Log, Watched};
 pub(crate) const LONG_LEASE: Duration = Duration::from_mins(1);
 
 /// How long something may take that should come at once.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 pub(crate) struct Trial<A: Adapter> {
     pub(crate) row: &'static str,
@@ -60,10 +59,6 @@ impl<A: Adapter> Trial<A> {
         Self { row, broker: Arc::new(A::start(lease).await), source, inbox, log: Arc::default(), folder }
     }
 
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        A::held_to()
-    }
-
     /// The inbox as another process opens it.
     pub(crate) async fn other_inbox(&self) -> Inbox<Sqlite> {
         open(&self.folder).await
@@ -75,16 +70,21 @@ impl<A: Adapter> Trial<A> {
 
     /// A consumer of the row's source, quick to retry.
     pub(crate) fn consumer(&self, script: &Script) -> Consumer<Sqlite, Script> {
-        self.bare_consumer("shop", self.inbox.clone(), script).handle(&*self.source, apply)
+        Self::bare_consumer("shop", self.inbox.clone(), script).handle(&*self.source, apply)
     }
 
     /// The same consumer in another process.
     pub(crate) async fn other_consumer(&self, script: &Script) -> Consumer<Sqlite, Script> {
-        self.bare_consumer("shop", self.other_inbox().await, script).handle(&*self.source, apply)
+        Self::bare_consumer("shop", self.other_inbox().await, script).handle(&*self.source, apply)
     }
 
     /// A consumer without handlers.
-    pub(crate) fn bare_consumer(&self, service: &str, inbox: Inbox<Sqlite>, script: &Script) -> Consumer<Sqlite, Script> {
+    pub(crate) fn bare_consumer(
+        &self,
+        service: &str,
+        inbox: Inbox<Sqlite>,
+        script: &Script,
+    ) -> Consumer<Sqlite, Script> {
         let policy = RetryPolicy::default().backoff(Duration::from_millis(20), Duration::from_millis(100));
         Consumer::new(service, inbox).state(script.clone()).retry(policy).grace(Duration::from_secs(20))
     }
@@ -113,7 +113,8 @@ impl<A: Adapter> Trial<A> {
 
     /// The effects as (who, id, source, attempt), in the order of their commits.
     pub(crate) async fn effects(&self) -> Vec<(String, u64, String, u32)> {
-        let rows = sqlx::query("SELECT who, id, source, attempt FROM effects ORDER BY rowid").fetch_all(self.inbox.pool());
+        let rows =
+            sqlx::query("SELECT who, id, source, attempt FROM effects ORDER BY rowid").fetch_all(self.inbox.pool());
         let read = |row: sqlx::sqlite::SqliteRow| {
             let id = u64::try_from(row.get::<i64, _>(1)).unwrap();
             (row.get(0), id, row.get(2), row.get(3))

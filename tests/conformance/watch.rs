@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use inboxed::Received;
-use inboxed::broker::{
-    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport,
-};
+use inboxed::broker::{BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport};
 use tokio::time::Instant;
 
 /// What was seen of all consumers of one trial.

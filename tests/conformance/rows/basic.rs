@@ -65,7 +65,7 @@ pub(crate) async fn many_topics<A: Adapter>() {
     let trial = Trial::<A>::new("many_topics").await;
     let sources = (0..20).map(|number| format!("{}-{number}", trial.source)).collect::<Vec<_>>();
     let script = Script::plain();
-    let consumer = trial.bare_consumer("shop", trial.inbox.clone(), &script);
+    let consumer = Trial::<A>::bare_consumer("shop", trial.inbox.clone(), &script);
     let consumer = sources.iter().fold(consumer, |consumer, source| consumer.handle(source.as_str(), apply));
     let running = trial.run(consumer);
     for id in 0..2_000 {

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use inboxed::FaultPoint;
 use inboxed::store::Reason;
+use inboxed::testing::FaultPoint;
 
 use crate::adapter::Adapter;
 use crate::handlers::{Script, body};
@@ -19,9 +19,8 @@ pub(crate) async fn crash_points<A: Adapter>() {
         let consumer = trial.consumer(&Script::plain()).on_fault_point({
             let crashed = Arc::clone(&crashed);
             move |reached| {
-                if reached == point && !crashed.swap(true, Ordering::AcqRel) {
-                    panic!("crash at {point}");
-                }
+                let first = reached == point && !crashed.swap(true, Ordering::AcqRel);
+                assert!(!first, "crash at {point}");
             }
         });
         let running = trial.run(consumer);

@@ -25,7 +25,7 @@ pub(crate) async fn retry_delay<A: Adapter>() {
     let deliveries = trial.log.deliveries();
     // The delay is drawn from the upper half of its bound.
     assert!(deliveries.windows(2).all(|pair| pair[1].at - pair[0].at >= delay / 2), "a retry came too soon");
-    if trial.capabilities().delivery_count {
+    if A::held_to().delivery_count {
         let counts = deliveries.iter().map(|seen| (seen.received.delivery_count, seen.received.redelivered));
         assert_eq!(counts.collect::<Vec<_>>(), [(1, false), (2, true), (3, true)]);
     }
@@ -47,7 +47,7 @@ pub(crate) async fn dead_letter_refused<A: Adapter>() {
     sqlx::query(refuse).execute(trial.inbox.pool()).await.unwrap();
 
     trial.publish(body(1)).await;
-    trial.publish(&b"undecodable"[..].to_vec()).await;
+    trial.publish(b"undecodable".to_vec()).await;
     eventually("both come again", async || {
         trial.log.deliveries_of(&body(1)).len() >= 3 && trial.log.deliveries_of(b"undecodable").len() >= 3
     })
@@ -118,7 +118,13 @@ pub(crate) async fn redrive<A: Adapter>() {
     for _ in 0..2 {
         trial.inbox.dead_letters().redrive(letter.id).await.unwrap();
         eventually("the letter is closed", async || {
-            trial.inbox.dead_letters().get(letter.id).await.unwrap().is_some_and(|letter| letter.state == LetterState::Done)
+            trial
+                .inbox
+                .dead_letters()
+                .get(letter.id)
+                .await
+                .unwrap()
+                .is_some_and(|letter| letter.state == LetterState::Done)
         })
         .await;
         assert_eq!(trial.effect_count().await, 1);

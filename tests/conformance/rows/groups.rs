@@ -13,7 +13,7 @@ use crate::trial::{Deliveries, Trial, eventually};
 /// A group's consumer: a service of its own, whose effects bear its name.
 fn service<A: Adapter>(trial: &Trial<A>, name: &str) -> Consumer<Sqlite, Script> {
     let script = Script::plain().named(name);
-    trial.bare_consumer(name, trial.inbox.clone(), &script).handle(&*trial.source, apply)
+    Trial::<A>::bare_consumer(name, trial.inbox.clone(), &script).handle(&*trial.source, apply)
 }
 
 async fn effects_of<A: Adapter>(trial: &Trial<A>, name: &str) -> usize {
@@ -24,7 +24,7 @@ async fn effects_of<A: Adapter>(trial: &Trial<A>, name: &str) -> usize {
 pub(crate) async fn groups<A: Adapter>() {
     let trial = Trial::<A>::new("groups").await;
     let names = ["billing", "shipping"];
-    if names.iter().any(|name| declared(trial.row, trial.capabilities().groups, trial.broker.connect(name)).is_none()) {
+    if names.iter().any(|name| declared(trial.row, A::held_to().groups, trial.broker.connect(name)).is_none()) {
         return;
     }
     let running = names.map(|name| trial.run_in_group(name, service(&trial, name)));
@@ -43,8 +43,8 @@ pub(crate) async fn groups<A: Adapter>() {
 /// A group that comes late gets what was published before, in every round; without the capability it gets none of it.
 pub(crate) async fn late_subscriber<A: Adapter>() {
     let trial = Trial::<A>::new("late_subscriber").await;
-    let replay = trial.capabilities().replay;
-    if declared(trial.row, trial.capabilities().groups, trial.broker.connect("late-0")).is_none() {
+    let replay = A::held_to().replay;
+    if declared(trial.row, A::held_to().groups, trial.broker.connect("late-0")).is_none() {
         return;
     }
     for round in 1..=3_usize {

@@ -23,7 +23,7 @@ pub(crate) async fn store_down<A: Adapter>() {
     let pool = pool.connect_with(options).await.unwrap();
     let script = Script::plain();
     let policy = RetryPolicy::default().attempts(3).backoff(Duration::from_millis(20), Duration::from_millis(20));
-    let consumer = trial.bare_consumer("shop", Inbox::new(pool.clone()), &script).retry(policy);
+    let consumer = Trial::<A>::bare_consumer("shop", Inbox::new(pool.clone()), &script).retry(policy);
     let running = trial.run(consumer.handle(&*trial.source, apply));
     trial.publish_ids(0..10).await;
     trial.settled().await;

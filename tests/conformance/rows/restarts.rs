@@ -14,10 +14,7 @@ pub(crate) async fn resubscribe<A: Adapter>() {
     for _ in 0..19 {
         let before = trial.effect_count().await;
         let running = trial.run(trial.consumer(&Script::plain()).prefetch(16));
-        eventually("some more are handled", async || {
-            trial.effect_count().await >= (before + 200).min(5_000)
-        })
-        .await;
+        eventually("some more are handled", async || trial.effect_count().await >= (before + 200).min(5_000)).await;
         running.stop().await;
     }
     let running = trial.run(trial.consumer(&Script::plain()));
@@ -73,7 +70,7 @@ pub(crate) async fn cancel<A: Adapter>() {
 /// Everything arrives once the broker's server is back; health is red meanwhile.
 pub(crate) async fn reconnect<A: Adapter>() {
     let trial = Trial::<A>::new("reconnect").await;
-    let persistent = trial.capabilities().persistent;
+    let persistent = A::held_to().persistent;
     if declared(trial.row, persistent, trial.broker.stop_server().await).is_none() {
         return;
     }

@@ -19,7 +19,10 @@ pub(crate) async fn drain<A: Adapter>() {
         let (short, long) = (short.clone(), long.clone());
         move |step| {
             let gate = if step.id == 3 { long.clone() } else { short.clone() };
-            async move { Ok(gate.pass().await) }
+            async move {
+                gate.pass().await;
+                Ok(())
+            }
         }
     });
     let grace = Duration::from_secs(2);
@@ -42,7 +45,11 @@ pub(crate) async fn drain<A: Adapter>() {
     assert_eq!(effects, BTreeSet::from([1, 2]));
     assert_eq!(trial.log.acknowledged(), 2);
     assert_eq!(trial.log.answered(Answer::Release, Settled::Confirmed), 8);
-    assert_eq!(script.steps().iter().map(|step| step.id).collect::<Vec<_>>(), [1, 2, 3], "a waiting message was started");
+    assert_eq!(
+        script.steps().iter().map(|step| step.id).collect::<Vec<_>>(),
+        [1, 2, 3],
+        "a waiting message was started"
+    );
     assert_eq!(trial.keys_with_failures().await, 0);
 
     let running = trial.run(trial.consumer(&Script::plain()));
