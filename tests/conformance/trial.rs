@@ -70,23 +70,12 @@ impl<A: Adapter> Trial<A> {
 
     /// A consumer of the row's source, quick to retry.
     pub(crate) fn consumer(&self, script: &Script) -> Consumer<Sqlite, Script> {
-        Self::bare_consumer("shop", self.inbox.clone(), script).handle(&*self.source, apply)
+        service("shop", self.inbox.clone(), script).handle(&*self.source, apply)
     }
 
     /// The same consumer in another process.
     pub(crate) async fn other_consumer(&self, script: &Script) -> Consumer<Sqlite, Script> {
-        Self::bare_consumer("shop", self.other_inbox().await, script).handle(&*self.source, apply)
-    }
-
-    /// A consumer without handlers.
-    pub(crate) fn bare_consumer(
-        &self,
-        service: &str,
-        inbox: Inbox<Sqlite>,
-        script: &Script,
-    ) -> Consumer<Sqlite, Script> {
-        let policy = RetryPolicy::default().backoff(Duration::from_millis(20), Duration::from_millis(100));
-        Consumer::new(service, inbox).state(script.clone()).retry(policy).grace(Duration::from_secs(20))
+        service("shop", self.other_inbox().await, script).handle(&*self.source, apply)
     }
 
     /// Runs a consumer until it is stopped.
@@ -168,6 +157,12 @@ impl<A: Adapter> Trial<A> {
         running.stop().await;
         self.count(expected, deliveries).await;
     }
+}
+
+/// A service's consumer without handlers, quick to retry.
+pub(crate) fn service(name: &str, inbox: Inbox<Sqlite>, script: &Script) -> Consumer<Sqlite, Script> {
+    let policy = RetryPolicy::default().backoff(Duration::from_millis(20), Duration::from_millis(100));
+    Consumer::new(name, inbox).state(script.clone()).retry(policy).grace(Duration::from_secs(20))
 }
 
 fn url(folder: &TempDir) -> String {

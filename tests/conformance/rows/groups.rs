@@ -8,12 +8,12 @@ use tokio::time::sleep;
 
 use crate::adapter::{Adapter, declared};
 use crate::handlers::{Script, apply};
-use crate::trial::{Deliveries, Trial, eventually};
+use crate::trial::{Deliveries, Trial, eventually, service};
 
 /// A group's consumer: a service of its own, whose effects bear its name.
-fn service<A: Adapter>(trial: &Trial<A>, name: &str) -> Consumer<Sqlite, Script> {
+fn member<A: Adapter>(trial: &Trial<A>, name: &str) -> Consumer<Sqlite, Script> {
     let script = Script::plain().named(name);
-    Trial::<A>::bare_consumer(name, trial.inbox.clone(), &script).handle(&*trial.source, apply)
+    service(name, trial.inbox.clone(), &script).handle(&*trial.source, apply)
 }
 
 async fn effects_of<A: Adapter>(trial: &Trial<A>, name: &str) -> usize {
@@ -27,7 +27,7 @@ pub(crate) async fn groups<A: Adapter>() {
     if names.iter().any(|name| declared(trial.row, A::held_to().groups, trial.broker.connect(name)).is_none()) {
         return;
     }
-    let running = names.map(|name| trial.run_in_group(name, service(&trial, name)));
+    let running = names.map(|name| trial.run_in_group(name, member(&trial, name)));
     trial.publish_ids(0..50).await;
     for name in names {
         trial.settled_in(name).await;
@@ -51,7 +51,7 @@ pub(crate) async fn late_subscriber<A: Adapter>() {
         let first = 10 * (u64::try_from(round).unwrap() - 1);
         trial.publish_ids(first..first + 10).await;
         let name = format!("late-{round}");
-        let running = trial.run_in_group(&name, service(&trial, &name));
+        let running = trial.run_in_group(&name, member(&trial, &name));
         let expected = if replay { round * 10 } else { 0 };
         if !replay {
             sleep(Duration::from_millis(300)).await;
