@@ -22,8 +22,8 @@ mod watch;
 
 use std::time::Duration;
 
-/// How long any row may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long any row may take: the longest makes ten thousand durable commits.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Makes each row a test of one adapter.
 macro_rules! conformance {

@@ -12,6 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::PATIENCE;
 use crate::adapter::{Adapter, Outgoing};
 use crate::handlers::{Script, Step, apply, body};
 use crate::watch::{Log, Watched};
@@ -132,7 +133,8 @@ impl<A: Adapter> Trial<A> {
     }
 
     pub(crate) async fn settled_in(&self, group: &str) {
-        eventually("every message is settled", async || self.broker.backlog(group, &self.source).await == 0).await;
+        within(PATIENCE, "every message is settled", async || self.broker.backlog(group, &self.source).await == 0)
+            .await;
     }
 
     /// Prints what came, and holds the effects against the messages that were to have one.
@@ -205,11 +207,15 @@ impl Running {
     }
 }
 
-/// Waits, but not for ever, until something is so.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let until = Instant::now() + SOON;
+/// Waits, but not for long, until something is so.
+pub(crate) async fn eventually(what: &str, is_so: impl AsyncFnMut() -> bool) {
+    within(SOON, what, is_so).await;
+}
+
+async fn within(limit: Duration, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let until = Instant::now() + limit;
     while !is_so().await {
-        assert!(Instant::now() < until, "not within {SOON:?}: {what}");
+        assert!(Instant::now() < until, "not within {limit:?}: {what}");
         sleep(Duration::from_millis(5)).await;
     }
 }
