@@ -10,3 +10,7 @@ mod common;
 
 mod envelope;
 mod key;
+mod limit;
+mod replay;
+mod retry;
+mod store;
