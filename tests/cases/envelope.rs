@@ -71,11 +71,11 @@ fn bridged(id: &str) -> String {
 #[tokio::test]
 async fn s09_declared_envelopes_lead_to_one_key() {
     let shop = Shop::open().await;
-    let app = shop
-        .consumer()
-        .handle("raw", order)
-        .handle_with("sns", order, Sns)
-        .handle_with("eventbridge", order, EventBridge);
+    let app = shop.consumer().handle("raw", order).handle_with("sns", order, Sns).handle_with(
+        "eventbridge",
+        order,
+        EventBridge,
+    );
     assert_eq!(deliver(&app, "raw", RAW).await, Outcome::Done);
     for source in ["sns", "eventbridge"] {
         for id in ["8f0e", "77d1"] {
@@ -90,11 +90,11 @@ async fn s09_declared_envelopes_lead_to_one_key() {
 #[tokio::test]
 async fn s09_envelope_in_the_wrong_mode_is_a_dead_letter_and_gives_no_key() {
     let shop = Shop::open().await;
-    let app = shop
-        .consumer()
-        .handle("raw", order)
-        .handle_with("sns", order, Sns)
-        .handle_with("eventbridge", order, EventBridge);
+    let app = shop.consumer().handle("raw", order).handle_with("sns", order, Sns).handle_with(
+        "eventbridge",
+        order,
+        EventBridge,
+    );
     let wrong = [
         ("raw", notification("8f0e")),
         ("raw", bridged("77d1")),

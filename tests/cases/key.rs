@@ -143,8 +143,7 @@ async fn pay_by_transport(message: Transported, tx: &mut SqliteConnection) -> in
 #[tokio::test]
 async fn k06_producer_retry_under_a_fresh_message_id_has_one_effect() {
     let shop = Shop::open().await;
-    let app =
-        shop.consumer().handle("payments", pay).handle_with("by-transport", pay_by_transport, ByTransport);
+    let app = shop.consumer().handle("payments", pay).handle_with("by-transport", pay_by_transport, ByTransport);
     for source in ["payments", "by-transport"] {
         for message_id in ["f3b2", "9c01"] {
             app.deliver(source, r#"{"id":1,"amount":5}"#, [("message-id", message_id)]).await.unwrap();

@@ -62,9 +62,8 @@ async fn s12_redrive_of_finished_work_changes_nothing_and_of_rolled_back_work_ru
     let body = Mendable::broken();
     let app = shop.consumer().retry(at_once(3)).state(body.script("b")).handle("events", scripted);
     // `a` commits and its acknowledgements are lost, so that a broker with a limit would bury it; `b` fails three times.
-    let broker = Memory::builder()
-        .lose_ack_if(|delivery| delivery.body == event("a") && delivery.delivery_count <= 3)
-        .build();
+    let broker =
+        Memory::builder().lose_ack_if(|delivery| delivery.body == event("a") && delivery.delivery_count <= 3).build();
     broker.publish("events", event("a"));
     broker.publish("events", event("b"));
     run_dry(&app, &broker, &["events"]).await;

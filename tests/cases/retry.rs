@@ -11,9 +11,7 @@ use serde::Deserialize;
 use sqlx::SqliteConnection;
 
 use crate::common::counters::Counters;
-use crate::common::{
-    Event, Script, Shop, at_once, deliver, effect, event, record, run_dry, scripted, until, within,
-};
+use crate::common::{Event, Script, Shop, at_once, deliver, effect, event, record, run_dry, scripted, until, within};
 
 /// The body of these events always fails.
 fn always_fails(bad: &'static str) -> Script {
@@ -39,12 +37,7 @@ async fn s05_duplicate_is_acknowledged_until_an_acknowledgement_works() {
 async fn s07_one_bad_message_of_a_batch_neither_repeats_nor_undoes_the_others() {
     let shop = Shop::open().await;
     let broker = Memory::new();
-    let app = shop
-        .consumer()
-        .concurrency(10)
-        .retry(at_once(5))
-        .state(always_fails("4"))
-        .handle("events", scripted);
+    let app = shop.consumer().concurrency(10).retry(at_once(5)).state(always_fails("4")).handle("events", scripted);
     for id in 0..10 {
         broker.publish("events", event(&id.to_string()));
     }
