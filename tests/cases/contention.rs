@@ -171,7 +171,7 @@ async fn call_inside(
     effect(tx, &message.id).await?;
     let slow = |left: u32| left.checked_sub(1);
     if provider.slow_calls_left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, slow).is_ok() {
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
     }
     Ok(())
 }
@@ -220,7 +220,7 @@ async fn greedy_consumer(shop: &Shop, patience: Duration) -> Consumer<Sqlite, Gr
 #[tokio::test]
 async fn p10_body_that_waits_for_its_own_pool_ends_with_a_message() {
     let shop = Shop::open().await;
-    let app = greedy_consumer(&shop, Duration::from_secs(3_600)).await;
+    let app = greedy_consumer(&shop, Duration::from_hours(1)).await;
     assert!(matches!(deliver(&app, "events", event("a")).await, Outcome::Retry(_)));
     assert_eq!(deliver(&app, "events", event("a")).await, Outcome::DeadLettered);
     let letters = shop.letters().await;

@@ -40,7 +40,7 @@ impl<M: DeserializeOwned> Decode<M> for Sns {
     }
 }
 
-/// An event of EventBridge: the message is the object in one of its fields.
+/// An event of `EventBridge`: the message is the object in one of its fields.
 struct EventBridge;
 
 #[derive(Deserialize)]

@@ -14,7 +14,7 @@ use crate::common::{Event, Script, Shop, at_once, child, consumer, deliver, effe
 #[idempotent(key = "event:{id}", timeout = "50ms")]
 async fn hang(message: Event, tx: &mut SqliteConnection) -> inboxed::Result<()> {
     effect(tx, &message.id).await?;
-    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Faults that people who do this job reported in public, each as a test named by its id: bytes in, effects counted.
 //!
-//! All run on SQLite files and the `memory` broker. Where a fault belongs to another database or broker, the test shows
+//! All run on `SQLite` files and the `memory` broker. Where a fault belongs to another database or broker, the test shows
 //! what of it any of them can show; what is left to those is named.
 //!
 //! | id | the fault | where, or why not here |

@@ -27,12 +27,12 @@ async fn work(message: Event, State(deploy): State<Deploy>, tx: &mut SqliteConne
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     } else {
-        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
     }
     Ok(())
 }
 
-/// Three run, seven wait; the bodies run one after the other, since SQLite has one writer.
+/// Three run, seven wait; the bodies run one after the other, since `SQLite` has one writer.
 fn ids() -> Vec<String> {
     let running = ["short 1", "short 2", "long"].map(str::to_owned);
     running.into_iter().chain((1..=7).map(|n| format!("waiting {n}"))).collect()

@@ -1,4 +1,4 @@
-//! SQLite's one writer, wanted by several processes.
+//! The one writer of a database file, wanted by several processes.
 
 use inboxed::memory::Memory;
 use inboxed::{Inbox, idempotent};

@@ -11,8 +11,8 @@ use sqlx::SqliteConnection;
 use crate::common::within;
 use crate::common::{Event, Script, Shop, at_once, consumer, deliver, effect, event, record, run_dry, scripted, until};
 
-const HOUR: Duration = Duration::from_secs(3_600);
-const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_hours(1);
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// Keeps its claims for an hour, and a message under a key that another payload has as a dead letter.
 #[idempotent(key = "event:{id}", retention = "1h", on_conflict = "dead_letter")]

@@ -18,9 +18,9 @@ use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 use tempfile::TempDir;
 
 /// No test waits longer for anything; a machine under load is slow, and a hang is for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
-/// An inbox in an SQLite file of its own, beside the table of effects.
+/// An inbox in an `SQLite` file of its own, beside the table of effects.
 pub(crate) struct Shop {
     folder: TempDir,
     pub(crate) inbox: Inbox<Sqlite>,
