@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Clock(AtomicI64);
 
 impl Clock {
-    /// Takes the database's time, just read, in microseconds since 1970.
-    pub(crate) fn set(&self, database: i64) {
-        self.0.store(database - micros(SystemTime::now()), Ordering::Relaxed);
+    /// Takes the database's time, just read.
+    pub(crate) fn set(&self, database: SystemTime) {
+        self.0.store(micros(database) - micros(SystemTime::now()), Ordering::Relaxed);
     }
 
     /// How old something is by the database's clock; zero if it lies ahead of it.

@@ -248,7 +248,8 @@ impl<Db: Store, S> Consumer<Db, S> {
         }
         for (index, (route, handler)) in self.handlers.iter().enumerate() {
             let before = &self.handlers[..index];
-            if before.iter().any(|(known, _)| known == route || (known.source == route.source && known.only.is_none())) {
+            if before.iter().any(|(known, _)| known == route || (known.source == route.source && known.only.is_none()))
+            {
                 return Err(RunError::Ambiguous { from: route.source.to_string() });
             }
             let (consumer, key) = (handler.spec().consumer, handler.spec().key);
@@ -278,6 +279,9 @@ impl<Db: Store, S> Consumer<Db, S> {
 
 impl<Db: Store, S> fmt::Debug for Consumer<Db, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("service", &self.service).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Consumer")
+            .field("service", &self.service)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }

@@ -12,8 +12,7 @@ use crate::options::{UnknownType, margin};
 use crate::pipeline::{Answer, Pipeline, Undone, Why};
 use crate::proof::{Committed, How, bury};
 use crate::route::{Registered, Unrouted};
-use crate::key::Key;
-use crate::store::{Claim, ConsumerId, Limits, NewLetter, Reason, Store};
+use crate::store::{Claim, ConsumerId, LetterIdentity, Limits, NewLetter, Reason, Store};
 use crate::telemetry::{self, Cause};
 
 /// How often a message is run again at once when transactions meet.
@@ -80,7 +79,7 @@ impl<Db: Store> Pipeline<Db> {
     /// dead-lettered.
     async fn count_failure(&self, member: Member<Db>, error: &Error) -> Answer {
         let text = error.chain();
-        let failures = match self.inbox.failed(&member.claim, error).await {
+        let failures = match self.inbox.record_failure(&member.claim, &text).await {
             Ok(failures) => failures,
             Err(error) => return self.give_back(member, &error),
         };
@@ -99,8 +98,8 @@ impl<Db: Store> Pipeline<Db> {
     /// Writes a dead letter under the member's claim.
     async fn dead_letter(&self, member: Member<Db>, reason: Reason, error: &str, attempts: u32) -> Answer {
         let Member { arrival, route, claim, .. } = member;
-        let key = claim.identity.name().clone();
-        self.bury(arrival, (route.id, &route.name), (Some(&key), Some(claim)), (reason, error, attempts)).await
+        let identity = LetterIdentity::Key(claim.identity.name().clone());
+        self.bury(arrival, (route.id, &route.name), (identity, Some(claim)), (reason, error, attempts)).await
     }
 
     /// Writes a dead letter for a message of this consumer, under its claim if it has one.
@@ -108,12 +107,12 @@ impl<Db: Store> Pipeline<Db> {
         &self,
         arrival: Arrival,
         (consumer, name): (ConsumerId, &Arc<str>),
-        (key, claim): (Option<&Key>, Option<Claim>),
+        (identity, claim): (LetterIdentity, Option<Claim>),
         (reason, error, attempts): (Reason, &str, u32),
     ) -> Answer {
         let received = Arc::clone(&arrival.received);
         let redriven = arrival.redriven.as_ref().map(|redriven| redriven.id);
-        let letter = NewLetter { consumer, received: &received, key, reason, error, attempts, redriven };
+        let letter = NewLetter { consumer, identity, received: &received, reason, error, attempts, redriven };
         match bury(&self.inbox, claim, letter, arrival, Limits::BOOKKEEPING).await {
             Ok(proof) => {
                 self.faults.reach(FaultPoint::DeadLetterCommitted);
@@ -144,7 +143,8 @@ impl<Db: Store> Pipeline<Db> {
             Refusal::Key(_) => Reason::BadKey,
         };
         let error = Error::from(refusal).chain();
-        self.bury(arrival, (route.id, &route.name), (None, None), (reason, &error, 0)).await
+        let identity = LetterIdentity::of_bytes(&arrival.received);
+        self.bury(arrival, (route.id, &route.name), (identity, None), (reason, &error, 0)).await
     }
 
     /// A message that no handler takes: given back, dead-lettered or skipped, as the consumer declares.
@@ -171,7 +171,8 @@ impl<Db: Store> Pipeline<Db> {
             }
         }
         let consumer = (self.unrouted, &self.unrouted_name);
-        self.bury(arrival, consumer, (None, None), (reason, &error.chain(), 0)).await
+        let identity = LetterIdentity::of_bytes(&arrival.received);
+        self.bury(arrival, consumer, (identity, None), (reason, &error.chain(), 0)).await
     }
 
     /// The age of a delivery whose claim may have been pruned already. What an operator redrives is never too old.
@@ -219,7 +220,8 @@ impl<Db: Store> Pipeline<Db> {
             return Settlement::Ack(proof.map(|arrival| arrival.settling));
         }
         let why = (Reason::KeyConflict, "another payload was handled under this key", 0);
-        self.bury(proof.into_token(), (route.id, &route.name), (Some(key), None), why).await
+        let identity = LetterIdentity::Conflict(key.clone(), claim.payload);
+        self.bury(proof.into_token(), (route.id, &route.name), (identity, None), why).await
     }
 
     /// Parts the messages that were redelivered often without a recorded failure: one of them may kill the process.
@@ -250,7 +252,7 @@ impl<Db: Store> Pipeline<Db> {
     pub(crate) async fn run_suspect(&self, member: Member<Db>) -> Vec<Answer> {
         let _alone = self.alone.write().await;
         let claim = member.claim.clone();
-        let started = match self.inbox.started(&claim).await {
+        let started = match self.inbox.mark_start(&claim).await {
             Ok(started) => started,
             Err(error) => return self.fail(member, Why::Failed(error)).await,
         };
@@ -264,7 +266,7 @@ impl<Db: Store> Pipeline<Db> {
             return std::iter::once(answer).chain(copies).collect();
         }
         let answers = self.run_alone(member).await;
-        if let Err(error) = self.inbox.ended(&claim).await {
+        if let Err(error) = self.inbox.mark_end(&claim).await {
             tracing::warn!(error = %error.chain(), "the end of a run alone wasn't recorded");
         }
         answers

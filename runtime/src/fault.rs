@@ -1,6 +1,9 @@
 //! Named points along the one order, at which a test may make a process crash.
 
-#![cfg_attr(not(feature = "testing"), allow(dead_code, unreachable_pub, reason = "the test kit is what uses the names"))]
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(dead_code, unreachable_pub, reason = "the test kit is what uses the names")
+)]
 
 use std::fmt;
 use std::sync::Arc;

@@ -109,10 +109,12 @@ impl<Db: Store> Pipeline<Db> {
             return Err(None);
         }
         let consumer = arrival.redriven.as_ref().map(|redriven| redriven.consumer);
-        let route = match consumer.and_then(|id| self.routes.by_id(id)).map_or_else(|| self.routes.find(&arrival.received), Ok) {
-            Ok(route) => Arc::clone(route),
-            Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
-        };
+        let route =
+            match consumer.and_then(|id| self.routes.by_id(id)).map_or_else(|| self.routes.find(&arrival.received), Ok)
+            {
+                Ok(route) => Arc::clone(route),
+                Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
+            };
         let too_old = self.too_old(&arrival, &route);
         match Member::new(arrival, route.clone()) {
             Ok(member) => match too_old {
@@ -218,7 +220,7 @@ impl<Db: Store> Pipeline<Db> {
         if fresh.prior.is_some() || member.arrival.redriven.is_some() {
             let letter = member.arrival.redriven.as_ref().map(|redriven| redriven.id);
             let (connection, fresh) = unit.member(index);
-            self.inbox.forget(connection, &fresh.claim, letter).await.map_err(Failure::Returned)?;
+            self.inbox.forget_failures(connection, &fresh.claim, letter).await.map_err(Failure::Returned)?;
         }
         if unit.len() > 1 {
             unit.check().await.map_err(Failure::Returned)?;

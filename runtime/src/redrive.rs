@@ -68,10 +68,10 @@ impl<Db: Store> AnySettler for Table<Db> {
             for settlement in settlements {
                 let settled = match settlement {
                     // A success has closed it in its own transaction; a duplicate closes it here.
-                    Settlement::Ack(_) => inbox.close_redriven(*id).await,
+                    Settlement::Ack(_) => inbox.close_letter(*id).await,
                     Settlement::DeadLettered(_) => Ok(()),
-                    Settlement::Retry(_, delay) => inbox.postpone(*id, delay).await,
-                    Settlement::Release(_) => inbox.postpone(*id, Duration::ZERO).await,
+                    Settlement::Retry(_, delay) => inbox.postpone_letter(*id, delay).await,
+                    Settlement::Release(_) => inbox.postpone_letter(*id, Duration::ZERO).await,
                 };
                 outcomes.push(settled.map_or(Settled::Lost, |()| Settled::Confirmed));
             }

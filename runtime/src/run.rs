@@ -47,11 +47,7 @@ impl<Db: Store, S> Consumer<Db, S> {
     ///
     /// # Errors
     /// [`RunError`], which says what refused the start or ended a source.
-    pub async fn run_until<T: Transport>(
-        &self,
-        transport: T,
-        until: impl Future<Output = ()>,
-    ) -> Result<(), RunError> {
+    pub async fn run_until<T: Transport>(&self, transport: T, until: impl Future<Output = ()>) -> Result<(), RunError> {
         let pipeline = Arc::clone(self.pipeline().await?);
         let stop = self.stop().child_token();
         // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
@@ -135,7 +131,12 @@ impl<Db: Store> Run<Db> {
             }
             tracing::warn!(source = %name, %error, ?wait, "the broker is out of reach");
             self.health.source_down(name, error.to_string());
-            if self.stop.run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0))).await.is_none() {
+            if self
+                .stop
+                .run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)))
+                .await
+                .is_none()
+            {
                 return Ok(());
             }
             wait = (wait * 2).min(SLOWEST);
@@ -143,7 +144,12 @@ impl<Db: Store> Run<Db> {
     }
 
     /// Fetches no more than there are free places, while the store answers.
-    async fn fetch<S: Source>(self: &Arc<Self>, mut source: S, name: &Arc<str>, system: &'static str) -> Result<(), BrokerError> {
+    async fn fetch<S: Source>(
+        self: &Arc<Self>,
+        mut source: S,
+        name: &Arc<str>,
+        system: &'static str,
+    ) -> Result<(), BrokerError> {
         let capabilities = source.capabilities();
         self.check_horizon(&capabilities, name)?;
         let options = &self.pipeline.options;

@@ -30,21 +30,20 @@ pub(crate) fn storable(error: &str) -> String {
 
 impl<Db: Store> Inbox<Db> {
     /// Records that the body failed, after its rollback, and answers the failures so far.
-    pub(crate) async fn failed(&self, claim: &Claim, error: &Error) -> Result<u32, Error> {
+    pub(crate) async fn record_failure(&self, claim: &Claim, error: &str) -> Result<u32, Error> {
         let (consumer, key) = of(claim);
-        let error = storable(&error.chain());
-        let attempts = self.record(consumer, key, (1, error), "{attempts}.failures + 1", "0").await?;
+        let attempts = self.record(consumer, key, (1, storable(error)), "{attempts}.failures + 1", "0").await?;
         Ok(attempts.failures)
     }
 
     /// Records that the body is about to start: the mark that stays if it kills the process.
-    pub(crate) async fn started(&self, claim: &Claim) -> Result<Attempts, Error> {
+    pub(crate) async fn mark_start(&self, claim: &Claim) -> Result<Attempts, Error> {
         let (consumer, key) = of(claim);
         self.record(consumer, key, (0, String::new()), "{attempts}.failures", "{attempts}.starts + 1").await
     }
 
     /// Takes the start marks back: the body has ended, and what became of it isn't counted.
-    pub(crate) async fn ended(&self, claim: &Claim) -> Result<(), Error> {
+    pub(crate) async fn mark_end(&self, claim: &Claim) -> Result<(), Error> {
         let (consumer, key) = of(claim);
         self.write(move |inbox, connection| {
             Box::pin(async move {
@@ -70,7 +69,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// Clears a key's past inside the transaction in which it succeeds: its attempts, its open letter, and the letter it
     /// was redriven from.
-    pub(crate) async fn forget(
+    pub(crate) async fn forget_failures(
         &self,
         connection: &mut Db::Connection,
         claim: &Claim,
@@ -83,7 +82,7 @@ impl<Db: Store> Inbox<Db> {
                      WHERE consumer = ? AND identity = ? AND state IN ('open', 'redrive')";
         self.run(connection, close, vec![consumer.into(), key_identity(&key).into()]).await?;
         if let Some(letter) = redriven {
-            self.close_letter(connection, letter).await?;
+            self.mark_done(connection, letter).await?;
         }
         Ok(())
     }

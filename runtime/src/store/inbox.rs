@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use sqlx::Pool;
@@ -10,7 +10,7 @@ use sqlx::Pool;
 use super::dead_letters::DeadLetters;
 use super::schema::{Risk, SchemaError};
 use super::tables::Tables;
-use super::{CommitError, Limits, RegistryError, Row, Store, Value};
+use super::{CommitError, Limits, RegistryError, Row, Store, Value, clock};
 use crate::error::{Class, Error};
 
 /// The tables that remember which messages were handled, in the database that the handlers write to. Cheap to clone.
@@ -34,7 +34,7 @@ pub struct Inbox<Db: Store> {
 }
 
 struct Inner<Db: Store> {
-    pool: Pool<Db>,
+    pool: Db::Pool,
     shared: Db::Shared,
     tables: Tables,
     allowed: Vec<Risk>,
@@ -92,6 +92,12 @@ pub enum StartError {
     /// A statement failed.
     #[error("the inbox's database refused a statement: {0}")]
     Database(Error),
+}
+
+impl From<Error> for StartError {
+    fn from(error: Error) -> Self {
+        Self::Database(error)
+    }
 }
 
 /// Settings of an inbox, by [`Inbox::options`].
@@ -153,10 +159,24 @@ impl<Db: Store> InboxOptions<Db> {
         let pool = Db::connect(url, &self).await?;
         Ok(Inbox::assemble(pool, tables, self.allowed))
     }
+}
 
+impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> InboxOptions<Db> {
     /// Uses the user's pool, and sets nothing on its connections that outlives a transaction.
     pub fn with_pool(self, pool: Pool<Db>) -> Result<Inbox<Db>, StartError> {
         Ok(Inbox::assemble(pool, Tables::new(&self.prefix)?, self.allowed))
+    }
+}
+
+impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> Inbox<Db> {
+    /// An inbox over the user's pool.
+    pub fn new(pool: Pool<Db>) -> Self {
+        Self::assemble(pool, Tables::default(), Vec::new())
+    }
+
+    /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
+    pub fn pool(&self) -> &Pool<Db> {
+        &self.inner.pool
     }
 }
 
@@ -166,24 +186,14 @@ impl<Db: Store> Inbox<Db> {
         Self::options().connect(url).await
     }
 
-    /// An inbox over the user's pool.
-    pub fn new(pool: Pool<Db>) -> Self {
-        Self::assemble(pool, Tables::default(), Vec::new())
-    }
-
     /// Settings, before connecting.
     pub fn options() -> InboxOptions<Db> {
         InboxOptions::default()
     }
 
-    fn assemble(pool: Pool<Db>, tables: Tables, allowed: Vec<Risk>) -> Self {
+    pub(crate) fn assemble(pool: Db::Pool, tables: Tables, allowed: Vec<Risk>) -> Self {
         let shared = Db::shared(&pool);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
-    }
-
-    /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
-    pub fn pool(&self) -> &Pool<Db> {
-        &self.inner.pool
     }
 
     /// The dead letters, for operators.
@@ -191,17 +201,22 @@ impl<Db: Store> Inbox<Db> {
         DeadLetters::new(self.clone())
     }
 
-    /// The time by the database's clock, in microseconds since 1970.
-    pub async fn now(&self) -> Result<i64, Error> {
+    /// The time by the database's clock, which alone decides about ages and leases.
+    pub async fn now(&self) -> Result<SystemTime, Error> {
         let rows = self.read("SELECT {now}", Vec::new()).await?;
-        Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?)
+        Ok(clock::time(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?))
     }
 
     /// Refuses a server that may forget a commit that it reported, unless [`InboxOptions::allow`] names the risk.
     pub async fn check_risks(&self) -> Result<(), StartError> {
-        let risks = Db::risks(self).await.map_err(StartError::Database)?;
+        let risks = Db::risks(self).await?;
         let refused = risks.into_iter().filter(|risk| !self.inner.allowed.contains(risk)).collect::<Vec<_>>();
         if refused.is_empty() { Ok(()) } else { Err(StartError::Risks(refused)) }
+    }
+
+    /// A connection of the pool, for reading.
+    pub(crate) async fn acquire(&self) -> Result<Db::Pooled, sqlx::Error> {
+        Db::acquire(&self.inner.pool).await
     }
 
     pub(crate) fn shared(&self) -> &Db::Shared {
@@ -227,10 +242,12 @@ impl<Db: Store> Inbox<Db> {
         Ok(Db::run(connection, &self.sql(template), arguments).await?)
     }
 
-    /// Runs one reading statement on a connection of the pool.
+    /// Runs one reading statement on a connection of the pool, in a task of its own: sqlx's waiting for a connection
+    /// can't be cancelled safely.
     pub(crate) async fn read(&self, template: &str, arguments: Vec<Value>) -> Result<Vec<Row>, Error> {
-        let mut connection = self.inner.pool.acquire().await?;
-        self.run(&mut connection, template, arguments).await
+        let (inbox, sql) = (self.clone(), self.sql(template));
+        let read = async move { Ok(Db::run(&mut *inbox.acquire().await?, &sql, arguments).await?) };
+        tokio::spawn(read).await.unwrap_or_else(|stopped| Err(Error::with_class(stopped, Class::Unavailable)))
     }
 
     /// Runs a bookkeeping transaction to its end, even if the caller stops waiting: BEGIN and COMMIT can't be cancelled

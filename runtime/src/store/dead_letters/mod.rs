@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 pub use operate::DeadLetters;
 pub(crate) use redrive::Redriven;
-pub(crate) use write::{NewLetter, key_identity};
+pub(crate) use write::{LetterIdentity, NewLetter, key_identity};
 
 use super::registry::ConsumerId;
 use super::{Row, Value, clock};

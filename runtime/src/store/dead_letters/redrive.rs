@@ -54,7 +54,7 @@ impl<Db: Store> Inbox<Db> {
                     let mut received = Received::new(letter.source, letter.body);
                     received.headers = letter.headers;
                     received.sent_at = letter.sent_at;
-                    redriven.push(Redriven { id: letter.id, consumer, received, });
+                    redriven.push(Redriven { id: letter.id, consumer, received });
                 }
                 Ok(redriven)
             })
@@ -63,13 +63,13 @@ impl<Db: Store> Inbox<Db> {
     }
 
     /// Gives a redriven letter back, to be taken again no sooner than after the delay.
-    pub(crate) async fn postpone(&self, id: LetterId, delay: Duration) -> Result<(), Error> {
+    pub(crate) async fn postpone_letter(&self, id: LetterId, delay: Duration) -> Result<(), Error> {
         self.write(move |inbox, connection| Box::pin(async move { hold(&inbox, connection, id, delay).await })).await
     }
 
     /// Closes a redriven letter whose message turned out to be handled before.
-    pub(crate) async fn close_redriven(&self, id: LetterId) -> Result<(), Error> {
-        self.write(move |inbox, connection| Box::pin(async move { inbox.close_letter(connection, id).await })).await
+    pub(crate) async fn close_letter(&self, id: LetterId) -> Result<(), Error> {
+        self.write(move |inbox, connection| Box::pin(async move { inbox.mark_done(connection, id).await })).await
     }
 }
 

@@ -13,14 +13,14 @@ use crate::store::registry::ConsumerId;
 use crate::store::{Claim, Inbox, Store, Value, clock};
 
 /// A message that won't be tried again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewLetter<'a> {
     /// Whose message it is.
     pub consumer: ConsumerId,
+    /// What makes two letters of a consumer one.
+    pub identity: LetterIdentity,
     /// The message.
     pub received: &'a Received,
-    /// Its key, if it has one.
-    pub key: Option<&'a Key>,
     /// Why.
     pub reason: Reason,
     /// The last error's text.
@@ -29,6 +29,41 @@ pub(crate) struct NewLetter<'a> {
     pub attempts: u32,
     /// The letter that it was redriven from.
     pub redriven: Option<LetterId>,
+}
+
+/// What makes two letters of a consumer one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LetterIdentity {
+    /// The message's key.
+    Key(Key),
+    /// A key that was committed with another payload than this.
+    Conflict(Key, i64),
+    /// Digests of the source and the exact bytes of a message that has no key.
+    Bytes(String),
+}
+
+impl LetterIdentity {
+    /// The identity of a message that has no key.
+    pub(crate) fn of_bytes(received: &Received) -> Self {
+        let source = Sha256::digest(received.source.as_bytes());
+        Self::Bytes(format!("{}/{}", hex(&source[..8]), hex(&Sha256::digest(&received.body))))
+    }
+
+    fn key(&self) -> Option<&Key> {
+        match self {
+            Self::Key(key) | Self::Conflict(key, _) => Some(key),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    /// The column's text. The prefixes keep the kinds apart.
+    fn column(&self) -> String {
+        match self {
+            Self::Key(key) => key_identity(key.as_str()),
+            Self::Conflict(key, payload) => format!("conflict/{key}/{payload:016x}"),
+            Self::Bytes(digests) => format!("bytes/{digests}"),
+        }
+    }
 }
 
 /// The identity of the letter of a message that has a key.
@@ -68,7 +103,7 @@ impl NewLetter<'_> {
             inbox.run(connection, &mark, arguments).await?;
         }
         match self.redriven {
-            Some(redriven) if redriven != id => inbox.close_letter(connection, redriven).await,
+            Some(redriven) if redriven != id => inbox.mark_done(connection, redriven).await,
             _ => Ok(()),
         }
     }
@@ -80,13 +115,13 @@ impl NewLetter<'_> {
         connection: &mut Db::Connection,
     ) -> Result<(), Error> {
         match self.redriven {
-            Some(redriven) => inbox.close_letter(connection, redriven).await,
+            Some(redriven) => inbox.mark_done(connection, redriven).await,
             None => Ok(()),
         }
     }
 
     async fn upsert<Db: Store>(&self, inbox: &Inbox<Db>, connection: &mut Db::Connection) -> Result<LetterId, Error> {
-        let identity = self.identity();
+        let identity = self.identity.column();
         let renewed =
             ["message_key", "source", "body", "headers", "reason", "error", "attempts", "sent_at", "updated_at"]
                 .map(|column| format!("{column} = {}", Db::incoming(column)))
@@ -102,7 +137,7 @@ impl NewLetter<'_> {
         let arguments = vec![
             self.consumer.into(),
             identity.as_str().into(),
-            self.key.map(Key::as_str).into(),
+            self.identity.key().map(Key::as_str).into(),
             received.source.as_ref().into(),
             Value::Blob(received.body.to_vec()),
             Value::Blob(serde_json::to_vec(&received.headers)?),
@@ -116,26 +151,11 @@ impl NewLetter<'_> {
         let rows = inbox.run(connection, find, vec![self.consumer.into(), identity.into()]).await?;
         Ok(LetterId(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?))
     }
-
-    /// What makes two letters of a consumer one: the key, or the exact bytes. The prefixes keep the kinds apart.
-    fn identity(&self) -> String {
-        match (self.key, self.reason) {
-            (Some(key), Reason::KeyConflict) => {
-                let payload = Sha256::digest(&self.received.body);
-                format!("conflict/{key}/{}", hex(&payload[..8]))
-            }
-            (Some(key), _) => key_identity(key.as_str()),
-            (None, _) => {
-                let source = Sha256::digest(self.received.source.as_bytes());
-                format!("bytes/{}/{}", hex(&source[..8]), hex(&Sha256::digest(&self.received.body)))
-            }
-        }
-    }
 }
 
 impl<Db: Store> Inbox<Db> {
     /// Marks a letter's message as handled, inside a transaction.
-    pub(crate) async fn close_letter(&self, connection: &mut Db::Connection, letter: LetterId) -> Result<(), Error> {
+    pub(crate) async fn mark_done(&self, connection: &mut Db::Connection, letter: LetterId) -> Result<(), Error> {
         let close = "UPDATE {dead_letters} SET state = 'done', redrive_at = NULL, updated_at = {now} WHERE id = ?";
         self.run(connection, close, vec![letter.into()]).await?;
         Ok(())
