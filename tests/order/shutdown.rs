@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use inboxed::memory::Memory;
-use inboxed::{Outcome, RunError, State, idempotent};
+use inboxed::store::LetterState;
+use inboxed::{Outcome, RunError, State, idempotent, permanent};
 use serde::Deserialize;
 use sqlx::SqliteConnection;
 
-use super::support::{PATIENCE, Script, Shop, deliver, effect, order, run_to_the_end, until};
+use super::support::{Order, PATIENCE, Script, Shop, deliver, effect, order, run_to_the_end, until};
 
 #[derive(Deserialize)]
 struct Job {
@@ -79,6 +80,38 @@ async fn body_beyond_the_grace_period_is_rolled_back_and_given_back_uncounted() 
     let counts = broker.counts("orders");
     assert_eq!((counts.acknowledged, counts.in_flight, counts.waiting), (0, 0, 1));
     assert_eq!((shop.effects().await, shop.claims().await, shop.failures().await), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn redriven_body_beyond_the_grace_period_is_rolled_back_and_taken_again() {
+    let shop = Shop::open().await;
+    let started = Arc::new(AtomicU32::new(0));
+    let process = || {
+        let consumer = shop.consumer().timeout(Duration::from_hours(1)).grace(Duration::from_millis(50));
+        consumer.state(Arc::clone(&started)).handle("orders", hangs_when_redriven)
+    };
+    assert_eq!(deliver(&process(), 7).await, Outcome::DeadLettered);
+    shop.inbox.dead_letters().redrive(shop.letter().await.id).await.unwrap();
+    let begun = until("it runs", async || started.load(Ordering::SeqCst) == 2);
+    tokio::time::timeout(PATIENCE, process().run_until(Memory::new(), begun)).await.expect("it ends in time").unwrap();
+    assert_eq!((shop.effects().await, shop.letter().await.state), (0, LetterState::Redrive));
+    assert_eq!(process().redrive().await.unwrap(), 1);
+    assert_eq!((shop.effects().await, shop.letter().await.state), (1, LetterState::Done));
+}
+
+/// Fails at first, and then hangs once.
+#[idempotent(key = "order:{id}")]
+async fn hangs_when_redriven(
+    order: Order,
+    tx: &mut SqliteConnection,
+    State(started): State<Arc<AtomicU32>>,
+) -> inboxed::Result<()> {
+    effect(tx, order.id).await?;
+    match started.fetch_add(1, Ordering::SeqCst) + 1 {
+        1 => Err(permanent("not yet")),
+        2 => pending().await,
+        _ => Ok(()),
+    }
 }
 
 #[tokio::test]

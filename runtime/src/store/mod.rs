@@ -84,10 +84,7 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     fn incoming(column: &str) -> String;
 
     /// Opens a pool of the inbox's own, with the session settings it needs.
-    fn connect(
-        url: &str,
-        options: &InboxOptions<Self>,
-    ) -> impl Future<Output = Result<Self::Pool, StartError>> + Send;
+    fn connect(url: &str, options: &InboxOptions<Self>) -> impl Future<Output = Result<Self::Pool, StartError>> + Send;
 
     /// What one inbox keeps beside this pool.
     fn shared(pool: &Self::Pool) -> Self::Shared;
