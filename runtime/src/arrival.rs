@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Settled, Settlement};
 use crate::erased::{AnySettler, Token};
@@ -21,6 +22,8 @@ pub(crate) struct Arrival {
     pub settling: Settling,
     /// The dead letter that it comes from, if it comes from the table.
     pub redriven: Option<Redriven>,
+    /// Ends its body: the grace period of the run that it came by is over.
+    pub end: CancellationToken,
 }
 
 /// What settles one delivery.

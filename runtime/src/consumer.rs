@@ -241,7 +241,6 @@ impl<Db: Store, S> Consumer<Db, S> {
             faults: self.faults.clone(),
             in_flight: InFlight::default(),
             alone: tokio::sync::RwLock::default(),
-            end: CancellationToken::new(),
             inbox: self.inbox.clone(),
         })
     }

@@ -108,7 +108,7 @@ impl<Db: Store, M> Unit<Db, M> {
         let (claims, members): (Vec<Claim>, Vec<M>) = members.into_iter().unzip();
         let (tx, verdicts) = match Db::begin(inbox, &claims, limits).await {
             Ok(begun) => begun,
-            Err(error) => return Err(Uncommitted { members, error, unknown: false }),
+            Err(error) => return Err(Uncommitted { members, error: error.of_the_inbox(), unknown: false }),
         };
         let mut unit = Self { tx, fresh: Vec::new(), twins: Vec::new() };
         let mut duplicates = Vec::new();

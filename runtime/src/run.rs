@@ -57,6 +57,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             service: self.service().to_owned(),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
+            end: CancellationToken::new(),
             pipeline,
         });
 
@@ -106,6 +107,8 @@ struct Run<Db: Store> {
     service: String,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// Ends the bodies that still run when the grace period is over.
+    end: CancellationToken,
 }
 
 impl<Db: Store> Run<Db> {
@@ -180,7 +183,7 @@ impl<Db: Store> Run<Db> {
                     messaging.consumer.group.name = %self.service,
                     messaging.message.body.size = received.body.len(),
                 );
-                let arrival = Arrival { received: Arc::new(received), settling, redriven: None };
+                let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: self.end.clone() };
                 let task = Arc::clone(self).work(arrival, free.pop(), Arc::clone(&running));
                 self.tasks.spawn(task.instrument(span));
             }
@@ -207,7 +210,7 @@ impl<Db: Store> Run<Db> {
         }
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             tracing::warn!(running = self.tasks.len(), "the grace period is over; what still runs is rolled back");
-            self.pipeline.end.cancel();
+            self.end.cancel();
             if tokio::time::timeout(GIVE_BACK, self.tasks.wait()).await.is_err() {
                 tracing::error!(running = self.tasks.len(), "left behind; their leases bring them back");
             }
@@ -232,8 +235,8 @@ impl<Db: Store> Run<Db> {
     }
 
     async fn redrive(self: Arc<Self>) {
-        loop {
-            match self.pipeline.redrive().await {
+        while !self.stop.is_cancelled() {
+            match self.pipeline.redrive(&self.tasks, &self.stop, &self.end).await {
                 Ok(0) => tokio::time::sleep(REDRIVE_EVERY).await,
                 Ok(_) => {}
                 Err(error) => {

@@ -1,5 +1,7 @@
 //! The test kit: runs a handler through the crashes and duplicates that production will bring.
 
+mod child;
+mod exploration;
 mod explore;
 mod no_store;
 mod report;
