@@ -157,12 +157,12 @@ impl<Db: Store> InboxOptions<Db> {
         }
         let tables = Tables::new(&self.prefix)?;
         let pool = Db::connect(url, &self).await?;
-        Ok(Inbox::assemble(pool, tables, self.allowed))
+        Ok(Inbox::assemble(pool, true, tables, self.allowed))
     }
 
     /// Uses the user's pool, and sets nothing on its connections that outlives a transaction.
     pub fn with_pool(self, pool: Pool<Db>) -> Result<Inbox<Db>, StartError> {
-        Ok(Inbox::assemble(pool, Tables::new(&self.prefix)?, self.allowed))
+        Ok(Inbox::assemble(pool, false, Tables::new(&self.prefix)?, self.allowed))
     }
 }
 
@@ -174,7 +174,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// An inbox over the user's pool.
     pub fn new(pool: Pool<Db>) -> Self {
-        Self::assemble(pool, Tables::default(), Vec::new())
+        Self::assemble(pool, false, Tables::default(), Vec::new())
     }
 
     /// Settings, before connecting.
@@ -182,8 +182,8 @@ impl<Db: Store> Inbox<Db> {
         InboxOptions::default()
     }
 
-    fn assemble(pool: Pool<Db>, tables: Tables, allowed: Vec<Risk>) -> Self {
-        let shared = Db::shared(&pool);
+    fn assemble(pool: Pool<Db>, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
+        let shared = Db::shared(&pool, own);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
     }
 

@@ -82,8 +82,8 @@ pub trait Store: sqlx::Database + sealed::Sealed {
         options: &InboxOptions<Self>,
     ) -> impl Future<Output = Result<sqlx::Pool<Self>, StartError>> + Send;
 
-    /// What one inbox keeps beside this pool.
-    fn shared(pool: &sqlx::Pool<Self>) -> Self::Shared;
+    /// What one inbox keeps beside this pool, which is the inbox's own or the user's.
+    fn shared(pool: &sqlx::Pool<Self>, own: bool) -> Self::Shared;
 
     /// What of the server's settings could make a reported commit be forgotten.
     fn risks(inbox: &Inbox<Self>) -> impl Future<Output = Result<Vec<Risk>, Error>> + Send;
