@@ -139,7 +139,8 @@ fn main() -> Result<()> {
 #[tokio::main]
 async fn new_database(file: &Path) -> Result<String> {
     let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(file).create_if_missing(true)).await?;
-    let tables = "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (event_id TEXT)";
+    let tables =
+        "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (event_id TEXT)";
     sqlx::raw_sql(tables).execute(&pool).await?;
     Ok(format!("sqlite://{}", file.display()))
 }
@@ -148,7 +149,8 @@ async fn new_database(file: &Path) -> Result<String> {
 async fn count(database: &str) -> Result<(Counts, Vec<String>)> {
     let inbox = Inbox::<Sqlite>::connect(database).await?;
     inbox.migrate().await?;
-    let count = "SELECT COUNT(*), COUNT(DISTINCT event_id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
+    let count =
+        "SELECT COUNT(*), COUNT(DISTINCT event_id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
     let (effects, distinct, cents) = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
     let letters = inbox.dead_letters().list(Filter::default()).await?;
     let line = |headers: &inboxed::Headers| headers.get("line").unwrap_or("?").to_owned();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Settled, Settlement};
 use crate::erased::{AnySettler, Token};
@@ -13,6 +14,7 @@ use crate::lease::{Held, LeaseWatch};
 use crate::message::Received;
 use crate::route::Registered;
 use crate::store::{Claim, Redriven, Store};
+use crate::telemetry;
 
 /// A delivery as it came in.
 pub(crate) struct Arrival {
@@ -20,10 +22,13 @@ pub(crate) struct Arrival {
     pub settling: Settling,
     /// The dead letter that it comes from, if it comes from the table.
     pub redriven: Option<Redriven>,
+    /// Ends its body: the grace period of the run that it came by is over.
+    pub end: CancellationToken,
 }
 
 /// What settles one delivery.
 pub(crate) struct Settling {
+    pub source: Arc<str>,
     pub token: Token,
     pub settler: Arc<dyn AnySettler>,
     pub lease: LeaseWatch,
@@ -91,28 +96,21 @@ fn payload_hash(body: &Bytes) -> i64 {
 }
 
 /// Sends the answers, those of one source in one call, in order. Each delivery leaves the lease keeper first.
-pub(crate) async fn settle(answers: Vec<Settlement<Settling>>) -> Vec<Settled> {
-    let mut outcomes = Vec::with_capacity(answers.len());
-    let mut batch: Vec<Settlement<Token>> = Vec::new();
-    let mut current: Option<Arc<dyn AnySettler>> = None;
-    for answer in answers {
-        let settler = Arc::clone(&answer.token().settler);
-        let answer = answer.map(|settling| {
+pub(crate) async fn settle(answers: Vec<Settlement<Settling>>) {
+    let mut answers = answers.into_iter().peekable();
+    while let Some(first) = answers.next() {
+        let (settler, source) = (Arc::clone(&first.token().settler), Arc::clone(&first.token().source));
+        let same = |next: &Settlement<Settling>| Arc::ptr_eq(&next.token().settler, &settler);
+        let mut batch = vec![first];
+        while let Some(next) = answers.next_if(same) {
+            batch.push(next);
+        }
+        let release = |settling: Settling| {
             drop(settling.held);
             settling.token
-        });
-        match &current {
-            Some(same) if Arc::ptr_eq(same, &settler) => batch.push(answer),
-            _ => {
-                if let Some(before) = current.replace(settler) {
-                    outcomes.extend(before.settle(std::mem::take(&mut batch)).await);
-                }
-                batch.push(answer);
-            }
-        }
+        };
+        let settled = settler.settle(batch.into_iter().map(|answer| answer.map(release)).collect()).await;
+        let lost = settled.iter().filter(|settled| **settled == Settled::Lost).count();
+        telemetry::settlement_lost(&source, lost);
     }
-    if let Some(last) = current {
-        outcomes.extend(last.settle(batch).await);
-    }
-    outcomes
 }

@@ -20,7 +20,7 @@ use crate::retry::RetryPolicy;
 use crate::route::{AnyHandler, Registered, Route, Routes, With};
 use crate::run_error::RunError;
 use crate::shutdown::Shutdown;
-use crate::store::{Inbox, Registration, StartError, Store};
+use crate::store::{ConsumerId, Inbox, Registration, StartError, Store};
 
 /// A service's handlers over one inbox, to be run against a broker or called without one.
 ///
@@ -194,7 +194,7 @@ impl<Db: Store, S> Consumer<Db, S> {
         self.inbox.check_risks().await?;
         self.inbox.verify().await.map_err(StartError::from)?;
         let clock = Clock::default();
-        clock.set(self.inbox.now().await.map_err(StartError::from)?);
+        clock.set(self.inbox.now().await.map_err(StartError::Database)?);
 
         // A handler may stand on several sources: it is one consumer with all of them.
         let mut registrations: Vec<Registration> = Vec::new();
@@ -222,11 +222,16 @@ impl<Db: Store, S> Consumer<Db, S> {
         let unrouted = ids.pop().ok_or(RunError::NoHandler)?;
         self.warn_of_orphans(&registrations).await?;
 
-        let registered = self.handlers.iter().zip(places).map(|((route, handler), place)| {
+        Ok(self.assemble(&places.into_iter().map(|place| ids[place]).collect::<Vec<_>>(), unrouted, clock))
+    }
+
+    /// The pipeline of the handlers under their numbers in the inbox.
+    fn assemble(&self, ids: &[ConsumerId], unrouted: ConsumerId, clock: Clock) -> Arc<Pipeline<Db>> {
+        let registered = self.handlers.iter().zip(ids).map(|((route, handler), id)| {
             let name = format!("{}/{}", self.service, handler.spec().consumer).into();
-            Arc::new(Registered { id: ids[place], name, route: route.clone(), handler: Arc::clone(handler) })
+            Arc::new(Registered { id: *id, name, route: route.clone(), handler: Arc::clone(handler) })
         });
-        Ok(Arc::new(Pipeline {
+        Arc::new(Pipeline {
             routes: Routes(registered.collect()),
             unrouted,
             unrouted_name: format!("{}/*", self.service).into(),
@@ -236,9 +241,17 @@ impl<Db: Store, S> Consumer<Db, S> {
             faults: self.faults.clone(),
             in_flight: InFlight::default(),
             alone: tokio::sync::RwLock::default(),
-            end: CancellationToken::new(),
             inbox: self.inbox.clone(),
-        }))
+        })
+    }
+
+    /// Starts without asking the database, which isn't there: to measure the runtime alone.
+    #[cfg(feature = "testing")]
+    pub(crate) fn started_without_database(mut self) -> Self {
+        let ids = (1..).map(ConsumerId).take(self.handlers.len()).collect::<Vec<_>>();
+        let pipeline = self.assemble(&ids, ConsumerId(0), Clock::default());
+        self.started = OnceCell::new_with(Some(pipeline));
+        self
     }
 
     /// Each message has one handler, and two handlers never share a namespace.
@@ -248,7 +261,8 @@ impl<Db: Store, S> Consumer<Db, S> {
         }
         for (index, (route, handler)) in self.handlers.iter().enumerate() {
             let before = &self.handlers[..index];
-            if before.iter().any(|(known, _)| known == route || (known.source == route.source && known.only.is_none())) {
+            if before.iter().any(|(known, _)| known == route || (known.source == route.source && known.only.is_none()))
+            {
                 return Err(RunError::Ambiguous { from: route.source.to_string() });
             }
             let (consumer, key) = (handler.spec().consumer, handler.spec().key);
@@ -278,6 +292,9 @@ impl<Db: Store, S> Consumer<Db, S> {
 
 impl<Db: Store, S> fmt::Debug for Consumer<Db, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consumer").field("service", &self.service).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Consumer")
+            .field("service", &self.service)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::arrival::{Arrival, Settling};
 use crate::broker::{Lease, Settled, Settlement};
@@ -51,12 +52,13 @@ impl<Db: Store, S> Consumer<Db, S> {
         let received = Received { headers: headers.into(), ..Received::new(source, body) };
         let (answer, answered) = oneshot::channel();
         let settling = Settling {
+            source: Arc::clone(&received.source),
             token: Token::new(()),
             settler: Arc::new(Caller(Mutex::new(Some(answer)))),
             lease: LeaseWatch::default(),
             held: None,
         };
-        let arrival = Arrival { received: Arc::new(received), settling, redriven: None };
+        let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: CancellationToken::new() };
         let pipeline = Arc::clone(pipeline);
         tokio::spawn(async move { pipeline.handle(vec![arrival]).await });
         answered.await.map_err(|_| RunError::NoAnswer)

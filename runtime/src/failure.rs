@@ -12,7 +12,7 @@ use crate::options::{UnknownType, margin};
 use crate::pipeline::{Answer, Pipeline, Undone, Why};
 use crate::proof::{Committed, How, bury};
 use crate::route::{Registered, Unrouted};
-use crate::store::{Claim, LetterIdentity, Limits, NewLetter, Reason, Store};
+use crate::store::{Claim, ConsumerId, LetterIdentity, Limits, NewLetter, Reason, Store};
 use crate::telemetry::{self, Cause};
 
 /// How often a message is run again at once when transactions meet.
@@ -20,16 +20,6 @@ const RERUNS: u32 = 5;
 
 /// How many start markers without an end make a message poison.
 const POISON_STARTS: u32 = 2;
-
-/// The limits of the runtime's own short transactions.
-const BOOKKEEPING: Limits = Limits { claim: Duration::from_secs(10), run: Duration::from_secs(10) };
-
-/// Why a dead letter is written.
-pub(crate) struct Because<'a> {
-    reason: Reason,
-    error: &'a str,
-    attempts: u32,
-}
 
 impl<Db: Store> Pipeline<Db> {
     /// One member in a transaction of its own: the only runs whose failures are counted.
@@ -107,52 +97,30 @@ impl<Db: Store> Pipeline<Db> {
 
     /// Writes a dead letter under the member's claim.
     async fn dead_letter(&self, member: Member<Db>, reason: Reason, error: &str, attempts: u32) -> Answer {
-        let route = Arc::clone(&member.route);
-        let claim = member.claim.clone();
-        self.bury(member.arrival, &route, Some(claim), Because { reason, error, attempts }).await
+        let Member { arrival, route, claim, .. } = member;
+        let identity = LetterIdentity::Key(claim.identity.name().clone());
+        self.bury(arrival, (route.id, &route.name), (identity, Some(claim)), (reason, error, attempts)).await
     }
 
+    /// Writes a dead letter for a message of this consumer, under its claim if it has one.
     async fn bury(
         &self,
         arrival: Arrival,
-        route: &Registered<Db>,
-        claim: Option<Claim>,
-        cause: Because<'_>,
-    ) -> Answer {
-        let identity = match &claim {
-            Some(claim) => LetterIdentity::Key(claim.identity.name().clone()),
-            None => LetterIdentity::of_bytes(&arrival.received),
-        };
-        self.bury_as(arrival, route.id, &route.name, identity, claim, cause).await
-    }
-
-    async fn bury_as(
-        &self,
-        arrival: Arrival,
-        consumer: crate::store::ConsumerId,
-        name: &Arc<str>,
-        identity: LetterIdentity,
-        claim: Option<Claim>,
-        cause: Because<'_>,
+        (consumer, name): (ConsumerId, &Arc<str>),
+        (identity, claim): (LetterIdentity, Option<Claim>),
+        (reason, error, attempts): (Reason, &str, u32),
     ) -> Answer {
         let received = Arc::clone(&arrival.received);
-        let letter = NewLetter {
-            consumer,
-            identity,
-            received: &received,
-            reason: cause.reason,
-            error: cause.error,
-            attempts: cause.attempts,
-            redriven: arrival.redriven.as_ref().map(|redriven| redriven.id),
-        };
-        match bury(&self.inbox, claim, letter, arrival, BOOKKEEPING).await {
+        let redriven = arrival.redriven.as_ref().map(|redriven| redriven.id);
+        let letter = NewLetter { consumer, identity, received: &received, reason, error, attempts, redriven };
+        match bury(&self.inbox, claim, letter, arrival, Limits::BOOKKEEPING).await {
             Ok(proof) => {
                 self.faults.reach(FaultPoint::DeadLetterCommitted);
                 let dead = proof.how() == How::DeadLettered;
                 let proof = proof.map(|arrival| arrival.settling);
                 if dead {
-                    tracing::error!(consumer = %name, reason = %cause.reason, error = cause.error, "dead-lettered");
-                    telemetry::dead_lettered(name, cause.reason);
+                    tracing::error!(consumer = %name, %reason, error, "dead-lettered");
+                    telemetry::dead_lettered(name, reason);
                     Settlement::DeadLettered(proof)
                 } else {
                     telemetry::duplicate(name, Cause::Redelivery);
@@ -175,7 +143,8 @@ impl<Db: Store> Pipeline<Db> {
             Refusal::Key(_) => Reason::BadKey,
         };
         let error = Error::from(refusal).chain();
-        self.bury(arrival, route, None, Because { reason, error: &error, attempts: 0 }).await
+        let identity = LetterIdentity::of_bytes(&arrival.received);
+        self.bury(arrival, (route.id, &route.name), (identity, None), (reason, &error, 0)).await
     }
 
     /// A message that no handler takes: given back, dead-lettered or skipped, as the consumer declares.
@@ -201,10 +170,9 @@ impl<Db: Store> Pipeline<Db> {
                 return Settlement::Retry(arrival.settling, delay);
             }
         }
+        let consumer = (self.unrouted, &self.unrouted_name);
         let identity = LetterIdentity::of_bytes(&arrival.received);
-        let text = error.chain();
-        let cause = Because { reason, error: &text, attempts: 0 };
-        self.bury_as(arrival, self.unrouted, &self.unrouted_name, identity, None, cause).await
+        self.bury(arrival, consumer, (identity, None), (reason, &error.chain(), 0)).await
     }
 
     /// The age of a delivery whose claim may have been pruned already. What an operator redrives is never too old.
@@ -251,10 +219,9 @@ impl<Db: Store> Pipeline<Db> {
         if route.handler.spec().on_conflict == OnConflict::Acknowledge {
             return Settlement::Ack(proof.map(|arrival| arrival.settling));
         }
+        let why = (Reason::KeyConflict, "another payload was handled under this key", 0);
         let identity = LetterIdentity::Conflict(key.clone(), claim.payload);
-        let error = "another payload was handled under this key";
-        let cause = Because { reason: Reason::KeyConflict, error, attempts: 0 };
-        self.bury_as(proof.into_token(), route.id, &route.name, identity, None, cause).await
+        self.bury(proof.into_token(), (route.id, &route.name), (identity, None), why).await
     }
 
     /// Parts the messages that were redelivered often without a recorded failure: one of them may kill the process.
@@ -275,7 +242,7 @@ impl<Db: Store> Pipeline<Db> {
                     suspects.push(member);
                 }
                 Ok(_) => others.push(member),
-                Err(error) => answers.extend(self.fail(member, Why::Failed(error)).await),
+                Err(error) => answers.extend(self.fail(member, Why::Failed(error.of_the_inbox())).await),
             }
         }
         (suspects, others)
@@ -287,7 +254,7 @@ impl<Db: Store> Pipeline<Db> {
         let claim = member.claim.clone();
         let started = match self.inbox.mark_start(&claim).await {
             Ok(started) => started,
-            Err(error) => return self.fail(member, Why::Failed(error)).await,
+            Err(error) => return self.fail(member, Why::Failed(error.of_the_inbox())).await,
         };
         if started.starts > POISON_STARTS {
             let error = format!("the process ended {POISON_STARTS} times while this message ran alone");

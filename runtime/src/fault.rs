@@ -1,5 +1,10 @@
 //! Named points along the one order, at which a test may make a process crash.
 
+#![cfg_attr(
+    not(feature = "testing"),
+    allow(dead_code, unreachable_pub, reason = "the test kit is what uses the names")
+)]
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -65,7 +70,6 @@ impl fmt::Display for FaultPoint {
 }
 
 /// What a test does at a point: panic to end the message's task, or end the process.
-#[cfg_attr(not(feature = "testing"), allow(dead_code, reason = "only a test sets a hook"))]
 pub(crate) type Hook = Arc<dyn Fn(FaultPoint) + Send + Sync>;
 
 /// The hook of one consumer, if a test has set one.

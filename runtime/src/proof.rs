@@ -108,7 +108,7 @@ impl<Db: Store, M> Unit<Db, M> {
         let (claims, members): (Vec<Claim>, Vec<M>) = members.into_iter().unzip();
         let (tx, verdicts) = match Db::begin(inbox, &claims, limits).await {
             Ok(begun) => begun,
-            Err(error) => return Err(Uncommitted { members, error, unknown: false }),
+            Err(error) => return Err(Uncommitted { members, error: error.of_the_inbox(), unknown: false }),
         };
         let mut unit = Self { tx, fresh: Vec::new(), twins: Vec::new() };
         let mut duplicates = Vec::new();
@@ -145,10 +145,10 @@ impl<Db: Store, M> Unit<Db, M> {
     /// The checked commit.
     pub(crate) async fn commit(self) -> Result<Vec<Committed<M>>, Uncommitted<M>> {
         let fresh = self.fresh.into_iter().map(|fresh| Committed { token: fresh.member, how: How::Effect });
-        let twins = self.twins.into_iter().map(|member| Committed {
-            token: member,
-            how: How::Duplicate { same_payload: true },
-        });
+        let twins = self
+            .twins
+            .into_iter()
+            .map(|member| Committed { token: member, how: How::Duplicate { same_payload: true } });
         let proofs = fresh.chain(twins).collect::<Vec<_>>();
         let (error, unknown) = match Db::commit(self.tx).await {
             Ok(()) => return Ok(proofs),

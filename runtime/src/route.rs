@@ -56,9 +56,9 @@ impl Route {
         match &self.only {
             None => true,
             Some(Only::Header { name, value }) => received.headers.get(name) == Some(value),
-            Some(Only::Field { name, value }) => body.parsed(received).is_some_and(|body| {
-                body.get(name).and_then(serde_json::Value::as_str) == Some(value)
-            }),
+            Some(Only::Field { name, value }) => body
+                .parsed(received)
+                .is_some_and(|body| body.get(name).and_then(serde_json::Value::as_str) == Some(value)),
         }
     }
 }

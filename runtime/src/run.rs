@@ -47,11 +47,7 @@ impl<Db: Store, S> Consumer<Db, S> {
     ///
     /// # Errors
     /// [`RunError`], which says what refused the start or ended a source.
-    pub async fn run_until<T: Transport>(
-        &self,
-        transport: T,
-        until: impl Future<Output = ()>,
-    ) -> Result<(), RunError> {
+    pub async fn run_until<T: Transport>(&self, transport: T, until: impl Future<Output = ()>) -> Result<(), RunError> {
         let pipeline = Arc::clone(self.pipeline().await?);
         let stop = self.stop().child_token();
         // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
@@ -61,6 +57,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             service: self.service().to_owned(),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
+            end: CancellationToken::new(),
             pipeline,
         });
 
@@ -110,6 +107,8 @@ struct Run<Db: Store> {
     service: String,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// Ends the bodies that still run when the grace period is over.
+    end: CancellationToken,
 }
 
 impl<Db: Store> Run<Db> {
@@ -135,7 +134,12 @@ impl<Db: Store> Run<Db> {
             }
             tracing::warn!(source = %name, %error, ?wait, "the broker is out of reach");
             self.health.source_down(name, error.to_string());
-            if self.stop.run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0))).await.is_none() {
+            if self
+                .stop
+                .run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)))
+                .await
+                .is_none()
+            {
                 return Ok(());
             }
             wait = (wait * 2).min(SLOWEST);
@@ -143,7 +147,12 @@ impl<Db: Store> Run<Db> {
     }
 
     /// Fetches no more than there are free places, while the store answers.
-    async fn fetch<S: Source>(self: &Arc<Self>, mut source: S, name: &Arc<str>, system: &'static str) -> Result<(), BrokerError> {
+    async fn fetch<S: Source>(
+        self: &Arc<Self>,
+        mut source: S,
+        name: &Arc<str>,
+        system: &'static str,
+    ) -> Result<(), BrokerError> {
         let capabilities = source.capabilities();
         self.check_horizon(&capabilities, name)?;
         let options = &self.pipeline.options;
@@ -162,7 +171,8 @@ impl<Db: Store> Run<Db> {
             for Incoming { received, token } in received? {
                 let token = Token::new(token);
                 let (held, lease) = keeper.hold(token.clone(), received_at);
-                let settling = Settling { token, settler: Arc::clone(&settler), lease, held: Some(held) };
+                let (source, settler) = (Arc::clone(name), Arc::clone(&settler));
+                let settling = Settling { source, token, settler, lease, held: Some(held) };
                 let span = tracing::info_span!(
                     "process",
                     otel.name = %format_args!("process {name}"),
@@ -173,7 +183,7 @@ impl<Db: Store> Run<Db> {
                     messaging.consumer.group.name = %self.service,
                     messaging.message.body.size = received.body.len(),
                 );
-                let arrival = Arrival { received: Arc::new(received), settling, redriven: None };
+                let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: self.end.clone() };
                 let task = Arc::clone(self).work(arrival, free.pop(), Arc::clone(&running));
                 self.tasks.spawn(task.instrument(span));
             }
@@ -200,7 +210,7 @@ impl<Db: Store> Run<Db> {
         }
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             tracing::warn!(running = self.tasks.len(), "the grace period is over; what still runs is rolled back");
-            self.pipeline.end.cancel();
+            self.end.cancel();
             if tokio::time::timeout(GIVE_BACK, self.tasks.wait()).await.is_err() {
                 tracing::error!(running = self.tasks.len(), "left behind; their leases bring them back");
             }
@@ -225,8 +235,8 @@ impl<Db: Store> Run<Db> {
     }
 
     async fn redrive(self: Arc<Self>) {
-        loop {
-            match self.pipeline.redrive().await {
+        while !self.stop.is_cancelled() {
+            match self.pipeline.redrive(&self.tasks, &self.stop, &self.end).await {
                 Ok(0) => tokio::time::sleep(REDRIVE_EVERY).await,
                 Ok(_) => {}
                 Err(error) => {

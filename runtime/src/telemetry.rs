@@ -76,8 +76,8 @@ pub(crate) fn unknown_type(source: &Name) {
     counter!("inboxed.unknown_type", "source" => Arc::clone(source)).increment(1);
 }
 
-pub(crate) fn settlement_lost(source: &Name) {
-    counter!("inboxed.settlement_lost", "source" => Arc::clone(source)).increment(1);
+pub(crate) fn settlement_lost(source: &Name, count: usize) {
+    counter!("inboxed.settlement_lost", "source" => Arc::clone(source)).increment(count as u64);
 }
 
 pub(crate) fn effect_time(consumer: &Name, time: Duration) {

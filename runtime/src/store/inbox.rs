@@ -34,7 +34,7 @@ pub struct Inbox<Db: Store> {
 }
 
 struct Inner<Db: Store> {
-    pool: Pool<Db>,
+    pool: Db::Pool,
     shared: Db::Shared,
     tables: Tables,
     allowed: Vec<Risk>,
@@ -159,10 +159,24 @@ impl<Db: Store> InboxOptions<Db> {
         let pool = Db::connect(url, &self).await?;
         Ok(Inbox::assemble(pool, true, tables, self.allowed))
     }
+}
 
+impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> InboxOptions<Db> {
     /// Uses the user's pool, and sets nothing on its connections that outlives a transaction.
     pub fn with_pool(self, pool: Pool<Db>) -> Result<Inbox<Db>, StartError> {
         Ok(Inbox::assemble(pool, false, Tables::new(&self.prefix)?, self.allowed))
+    }
+}
+
+impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> Inbox<Db> {
+    /// An inbox over the user's pool.
+    pub fn new(pool: Pool<Db>) -> Self {
+        Self::assemble(pool, false, Tables::default(), Vec::new())
+    }
+
+    /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
+    pub fn pool(&self) -> &Pool<Db> {
+        &self.inner.pool
     }
 }
 
@@ -172,24 +186,14 @@ impl<Db: Store> Inbox<Db> {
         Self::options().connect(url).await
     }
 
-    /// An inbox over the user's pool.
-    pub fn new(pool: Pool<Db>) -> Self {
-        Self::assemble(pool, false, Tables::default(), Vec::new())
-    }
-
     /// Settings, before connecting.
     pub fn options() -> InboxOptions<Db> {
         InboxOptions::default()
     }
 
-    fn assemble(pool: Pool<Db>, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
+    fn assemble(pool: Db::Pool, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
         let shared = Db::shared(&pool, own);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
-    }
-
-    /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
-    pub fn pool(&self) -> &Pool<Db> {
-        &self.inner.pool
     }
 
     /// The dead letters, for operators.
@@ -208,6 +212,11 @@ impl<Db: Store> Inbox<Db> {
         let risks = Db::risks(self).await?;
         let refused = risks.into_iter().filter(|risk| !self.inner.allowed.contains(risk)).collect::<Vec<_>>();
         if refused.is_empty() { Ok(()) } else { Err(StartError::Risks(refused)) }
+    }
+
+    /// A connection of the pool, for reading.
+    pub(crate) async fn acquire(&self) -> Result<Db::Pooled, sqlx::Error> {
+        Db::acquire(&self.inner.pool).await
     }
 
     pub(crate) fn shared(&self) -> &Db::Shared {
@@ -236,8 +245,8 @@ impl<Db: Store> Inbox<Db> {
     /// Runs one reading statement on a connection of the pool, in a task of its own: sqlx's waiting for a connection
     /// can't be cancelled safely.
     pub(crate) async fn read(&self, template: &str, arguments: Vec<Value>) -> Result<Vec<Row>, Error> {
-        let (acquire, sql) = (self.inner.pool.acquire(), self.sql(template));
-        let read = async move { Ok(Db::run(&mut *acquire.await?, &sql, arguments).await?) };
+        let (inbox, sql) = (self.clone(), self.sql(template));
+        let read = async move { Ok(Db::run(&mut *inbox.acquire().await?, &sql, arguments).await?) };
         tokio::spawn(read).await.unwrap_or_else(|stopped| Err(Error::with_class(stopped, Class::Unavailable)))
     }
 
@@ -267,6 +276,13 @@ impl<Db: Store> Inbox<Db> {
             Ok(answer) => answer,
             Err(stopped) => Err(Error::with_class(stopped, Class::Unavailable).into()),
         }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Inbox<crate::testing::NoStore> {
+    pub(crate) fn without_database() -> Self {
+        Self::assemble((), true, Tables::default(), Vec::new())
     }
 }
 

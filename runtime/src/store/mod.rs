@@ -47,7 +47,16 @@ pub(crate) mod sealed {
     message = "`{Self}` can't hold an inbox",
     note = "an inbox lives in the database that the handlers write to; each is behind a feature of `inboxed` of its name"
 )]
-pub trait Store: sqlx::Database + sealed::Sealed {
+pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
+    /// The driver's connection, which a body takes.
+    type Connection: Send + 'static;
+
+    /// The driver's pool.
+    type Pool: Clone + Send + Sync + 'static;
+
+    /// A connection that goes back to its pool.
+    type Pooled: DerefMut<Target = Self::Connection> + Send;
+
     /// An open transaction at sqlx's depth 1, so that a body's `begin()` is a savepoint. Dropping it rolls back.
     type Tx: DerefMut<Target = Self::Connection> + Send;
 
@@ -77,13 +86,13 @@ pub trait Store: sqlx::Database + sealed::Sealed {
     fn incoming(column: &str) -> String;
 
     /// Opens a pool of the inbox's own, with the session settings it needs.
-    fn connect(
-        url: &str,
-        options: &InboxOptions<Self>,
-    ) -> impl Future<Output = Result<sqlx::Pool<Self>, StartError>> + Send;
+    fn connect(url: &str, options: &InboxOptions<Self>) -> impl Future<Output = Result<Self::Pool, StartError>> + Send;
 
     /// What one inbox keeps beside this pool, which is the inbox's own or the user's.
-    fn shared(pool: &sqlx::Pool<Self>, own: bool) -> Self::Shared;
+    fn shared(pool: &Self::Pool, own: bool) -> Self::Shared;
+
+    /// A connection for reading. Run in a task that nothing drops.
+    fn acquire(pool: &Self::Pool) -> impl Future<Output = Result<Self::Pooled, sqlx::Error>> + Send;
 
     /// What of the server's settings could make a reported commit be forgotten.
     fn risks(inbox: &Inbox<Self>) -> impl Future<Output = Result<Vec<Risk>, Error>> + Send;

@@ -27,10 +27,10 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// The namespace of a service's messages that no handler takes: their dead letters need one.
+    /// The namespace of a service's messages that no handler takes; `*` is no handler's name.
     pub(crate) fn unrouted(service: &str) -> Self {
-        let handler = "*".to_owned();
-        Self { service: service.to_owned(), handler, sources: Vec::new(), key: String::new(), previous_key: None }
+        let (service, handler) = (service.to_owned(), "*".to_owned());
+        Self { service, handler, sources: vec!["*".to_owned()], key: "*".to_owned(), previous_key: None }
     }
 
     fn name(&self) -> String {

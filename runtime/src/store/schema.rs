@@ -96,7 +96,7 @@ impl<Db: Store> Inbox<Db> {
     /// Checks tables that somebody may have made or changed by hand: columns, types, keys, collations, triggers.
     pub async fn verify(&self) -> Result<(), SchemaError> {
         let needed = latest::<Db>();
-        let mut connection = self.pool().acquire().await.map_err(Error::from)?;
+        let mut connection = self.acquire().await.map_err(Error::from)?;
         // A ledger that can't be read is one that isn't there: what else is wrong, the next statement tells.
         let found = version(self, &mut connection).await.unwrap_or(0);
         drop(connection);

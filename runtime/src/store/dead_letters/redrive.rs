@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{DeadLetter, LetterId, Reason};
+use super::{DeadLetter, LetterId};
 use crate::error::Error;
 use crate::message::Received;
 use crate::store::registry::ConsumerId;
@@ -15,8 +15,6 @@ pub(crate) struct Redriven {
     pub consumer: ConsumerId,
     /// The message on a first delivery: the count that the broker had reached must not bury it again.
     pub received: Received,
-    /// Why it was a letter; one that was too old is redriven only if an operator forced it.
-    pub reason: Reason,
 }
 
 impl<Db: Store> Inbox<Db> {
@@ -56,7 +54,7 @@ impl<Db: Store> Inbox<Db> {
                     let mut received = Received::new(letter.source, letter.body);
                     received.headers = letter.headers;
                     received.sent_at = letter.sent_at;
-                    redriven.push(Redriven { id: letter.id, consumer, received, reason: letter.reason });
+                    redriven.push(Redriven { id: letter.id, consumer, received });
                 }
                 Ok(redriven)
             })
@@ -71,7 +69,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// Closes a redriven letter whose message turned out to be handled before.
     pub(crate) async fn close_letter(&self, id: LetterId) -> Result<(), Error> {
-        self.write(move |inbox, connection| Box::pin(async move { inbox.mark_done(connection, id).await })).await
+        self.write(move |inbox, connection| Box::pin(async move { inbox.mark_duplicate(connection, id).await })).await
     }
 }
 

@@ -20,13 +20,11 @@ pub(super) async fn claim(
     inbox: &Inbox<Sqlite>,
     claims: &[Claim],
 ) -> Result<Vec<Verdict>, Error> {
-    let simple = claims.iter().all(|claim| claim.keys().count() == 1);
-    let verdicts = if simple {
-        claim_at_once(connection, inbox, claims).await?
-    } else {
-        claim_in_turn(connection, inbox, claims).await?
-    };
-    sqlx::raw_sql("SAVEPOINT inboxed").execute(connection).await?;
+    if !claims.is_empty() && claims.iter().all(|claim| claim.keys().count() == 1) {
+        return claim_at_once(connection, inbox, claims).await;
+    }
+    let verdicts = claim_in_turn(connection, inbox, claims).await?;
+    sqlx::raw_sql(SAVEPOINT).execute(connection).await?;
     Ok(verdicts)
 }
 

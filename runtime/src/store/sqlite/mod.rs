@@ -12,6 +12,7 @@ mod transaction;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, Column as _, Row as _, Sqlite, SqliteConnection, SqlitePool, TypeInfo as _, ValueRef as _};
 
@@ -53,6 +54,9 @@ pub struct SqliteShared {
 }
 
 impl Store for Sqlite {
+    type Connection = SqliteConnection;
+    type Pool = SqlitePool;
+    type Pooled = PoolConnection<Sqlite>;
     type Tx = SqliteTransaction;
     type Shared = SqliteShared;
 
@@ -106,6 +110,10 @@ impl Store for Sqlite {
 
     fn shared(pool: &SqlitePool, own: bool) -> SqliteShared {
         SqliteShared { queue: WriterQueue::of(&pool.connect_options()), busy_timeout: own.then_some(BUSY_TIMEOUT) }
+    }
+
+    async fn acquire(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
+        pool.acquire().await
     }
 
     async fn risks(inbox: &Inbox<Self>) -> Result<Vec<Risk>, Error> {
