@@ -88,7 +88,7 @@ impl Store for NoStore {
         Ok(())
     }
 
-    fn shared((): &()) {}
+    fn shared((): &(), _own: bool) {}
 
     async fn acquire((): &()) -> Result<NoConnection, sqlx::Error> {
         Ok(NoConnection)

@@ -49,6 +49,8 @@ impl<'a, S> FromParts<'a, Sqlite, S> for &'a mut SqliteConnection {
 #[derive(Debug)]
 pub struct SqliteShared {
     queue: WriterQueue,
+    /// The busy timeout of the connections, where the pool is the inbox's own; a user's is asked for each time.
+    busy_timeout: Option<Duration>,
 }
 
 impl Store for Sqlite {
@@ -106,8 +108,8 @@ impl Store for Sqlite {
         }
     }
 
-    fn shared(pool: &SqlitePool) -> SqliteShared {
-        SqliteShared { queue: WriterQueue::of(&pool.connect_options()) }
+    fn shared(pool: &SqlitePool, own: bool) -> SqliteShared {
+        SqliteShared { queue: WriterQueue::of(&pool.connect_options()), busy_timeout: own.then_some(BUSY_TIMEOUT) }
     }
 
     async fn acquire(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
