@@ -19,6 +19,11 @@ pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
     let args = Args::parse(args, &mut errors);
     let krate = args.krate.clone().unwrap_or_else(facade);
     let handler = validate(&args, &function, &mut errors);
+    if function.sig.receiver().is_some() {
+        // Inside an `impl` neither a struct nor another `impl` may stand, so the method stays as it is.
+        let errors = errors.into_tokens();
+        return quote!(#item #errors);
+    }
     let item = expand::function(&function);
     let handler = match handler {
         Some(handler) => expand::handler(&function, &handler, &krate),

@@ -166,9 +166,8 @@ pub struct Parts<'a, Db: Store, S> {
 
 /// A handler's parameter, beside its message.
 #[diagnostic::on_unimplemented(
-    message = "a handler can't take a parameter of type `{Self}`",
-    label = "not a handler's parameter",
-    note = "beside its message a handler takes, in any order: the inbox's transaction (`&mut SqliteConnection`), `State<T>`, `&Key`, `&Delivery`"
+    message = "a handler can't take a parameter of type `{Self}`\n\nhelp: beside its message a handler takes, in any order: the inbox's transaction (`&mut SqliteConnection`), `State<T>` for what the consumer was given by `.state(…)`, `&Key` and `&Delivery`",
+    label = "not a handler's parameter"
 )]
 pub trait FromParts<'a, Db: Store, S>: Sized {
     /// Takes the parameter out of the parts.
@@ -261,10 +260,8 @@ impl<T> FromRef<AnyState> for T {
 
 /// The database whose transaction a connection carries.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not the connection of an inbox's database",
-    label = "not a database connection",
-    note = "the transaction arrives as the driver's own connection: `tx: &mut sqlx::SqliteConnection`",
-    note = "each database is behind a feature of `inboxed` of its name"
+    message = "`{Self}` is not the connection of an inbox's database, and an effect commits together with its claim only where the claim is\n\nhelp: take the driver's own connection to the inbox's database, `tx: &mut sqlx::SqliteConnection`; each database is behind a feature of `inboxed` of its name",
+    label = "not an inbox's connection"
 )]
 pub trait InboxConnection {
     /// The database.
@@ -274,9 +271,8 @@ pub trait InboxConnection {
 /// What a handler's body may return: `Result<(), E>` with `E` a standard error, `anyhow::Error`, `String` or
 /// `inboxed::Error`.
 #[diagnostic::on_unimplemented(
-    message = "a handler can't return `{Self}`",
-    label = "not a handler's result",
-    note = "a handler returns `inboxed::Result<()>`, or any `Result<(), E>` with `E` a standard error, `anyhow::Error` or `String`; what it computes it writes through its transaction"
+    message = "a handler can't return `{Self}`: nobody reads its value, and only a failure can be told apart\n\nhelp: return `inboxed::Result<()>`, or any `Result<(), E>` with `E` a standard error, `anyhow::Error` or `String`; write what the body computes through its transaction",
+    label = "not a handler's result"
 )]
 pub trait BodyResult {
     /// The body's result under the runtime's error.
@@ -286,6 +282,7 @@ pub trait BodyResult {
     fn into_result(self) -> Result<(), Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<E: Into<Error>> BodyResult for Result<(), E> {
     fn into_result(self) -> Result<(), Error> {
         self.map_err(Into::into)
@@ -294,9 +291,8 @@ impl<E: Into<Error>> BodyResult for Result<(), E> {
 
 /// A message's contract, shared by its producer and its consumers: `#[derive(Event)]` with `#[event(key = "…")]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no key: without one a redelivered message can't be told from a new one",
-    label = "no key for this message",
-    note = "name what makes two deliveries the same message: `#[idempotent(key = \"order:{{order_id}}\")]`, or `#[derive(inboxed::Event)] #[event(key = \"…\")]` on the message"
+    message = "`{Self}` has no key: without one a redelivered message can't be told from a new one\n\nhelp: name what makes two deliveries the same message: `#[idempotent(key = \"order:{{order_id}}\")]` on the handler, or `#[derive(inboxed::Event)] #[event(key = \"…\")]` on the message",
+    label = "no key for this message"
 )]
 pub trait Event {
     /// The key as written.
@@ -332,6 +328,14 @@ where
 /// If it is another handler's message, which would be a fault of the runtime.
 pub fn message<M: 'static>(message: AnyMessage) -> Result<M, Error> {
     message.downcast().map(|message| *message).map_err(|_| Error::from("the message belongs to another handler"))
+}
+
+/// The open transaction, for the handler's one transaction parameter.
+///
+/// # Errors
+/// If it was taken before, which the attribute rules out.
+pub fn transaction<'a, Db: Store, S>(parts: &mut Parts<'a, Db, S>) -> Result<&'a mut Db::Connection, Error> {
+    parts.connection.take().ok_or_else(|| Error::from("the handler took its transaction twice"))
 }
 
 /// The body's future, boxed. The attribute calls it at the handler's name.

@@ -33,7 +33,7 @@ pub struct Key(Box<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Every message with an empty part would be the same message.
+    /// Every message with an empty part would be the same message. Nothing but white space is empty.
     #[error("the key part `{part}` is empty: every such message would count as the same one; send a value in it")]
     Empty {
         /// The part, as the key's template names it.
@@ -130,9 +130,9 @@ impl KeyWriter {
     /// Appends text percent-encoded. Every [`KeyPart`] ends here.
     ///
     /// # Errors
-    /// [`KeyError::Empty`] if the text is empty.
+    /// [`KeyError::Empty`] if the text is empty or white space only.
     pub fn text(&mut self, text: &str) -> Result<(), KeyError> {
-        if text.is_empty() {
+        if text.trim().is_empty() {
             return Err(self.empty());
         }
         self.text.extend(utf8_percent_encode(text, ENCODED));

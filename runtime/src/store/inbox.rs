@@ -191,7 +191,7 @@ impl<Db: Store> Inbox<Db> {
         InboxOptions::default()
     }
 
-    pub(crate) fn assemble(pool: Db::Pool, tables: Tables, allowed: Vec<Risk>) -> Self {
+    fn assemble(pool: Db::Pool, tables: Tables, allowed: Vec<Risk>) -> Self {
         let shared = Db::shared(&pool);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
     }
@@ -276,6 +276,13 @@ impl<Db: Store> Inbox<Db> {
             Ok(answer) => answer,
             Err(stopped) => Err(Error::with_class(stopped, Class::Unavailable).into()),
         }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Inbox<crate::testing::NoStore> {
+    pub(crate) fn without_database() -> Self {
+        Self::assemble((), Tables::default(), Vec::new())
     }
 }
 

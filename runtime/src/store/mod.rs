@@ -10,6 +10,8 @@ mod registry;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(test)]
+mod suite;
 mod tables;
 mod value;
 

@@ -3,9 +3,11 @@
 mod child;
 mod exploration;
 mod explore;
+mod no_store;
 mod report;
 
 pub use explore::{Explore, explore};
+pub use no_store::{NoConnection, NoStore};
 pub use report::{Finding, NotExact, Report};
 
 pub use crate::fault::FaultPoint;

@@ -69,7 +69,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// Closes a redriven letter whose message turned out to be handled before.
     pub(crate) async fn close_letter(&self, id: LetterId) -> Result<(), Error> {
-        self.write(move |inbox, connection| Box::pin(async move { inbox.mark_done(connection, id).await })).await
+        self.write(move |inbox, connection| Box::pin(async move { inbox.mark_duplicate(connection, id).await })).await
     }
 }
 

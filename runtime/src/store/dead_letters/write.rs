@@ -115,7 +115,7 @@ impl NewLetter<'_> {
         connection: &mut Db::Connection,
     ) -> Result<(), Error> {
         match self.redriven {
-            Some(redriven) => inbox.mark_done(connection, redriven).await,
+            Some(redriven) => inbox.mark_duplicate(connection, redriven).await,
             None => Ok(()),
         }
     }
@@ -159,5 +159,13 @@ impl<Db: Store> Inbox<Db> {
         let close = "UPDATE {dead_letters} SET state = 'done', redrive_at = NULL, updated_at = {now} WHERE id = ?";
         self.run(connection, close, vec![letter.into()]).await?;
         Ok(())
+    }
+
+    /// As [`Inbox::mark_done`], for a message that was handled before: its key's attempts, renewed by the redrive, go too.
+    pub(crate) async fn mark_duplicate(&self, connection: &mut Db::Connection, letter: LetterId) -> Result<(), Error> {
+        let forget = "DELETE FROM {attempts} WHERE consumer = (SELECT consumer FROM {dead_letters} WHERE id = ?) \
+                      AND message_key = (SELECT message_key FROM {dead_letters} WHERE id = ?)";
+        self.run(connection, forget, vec![letter.into(), letter.into()]).await?;
+        self.mark_done(connection, letter).await
     }
 }

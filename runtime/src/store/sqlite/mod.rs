@@ -5,6 +5,8 @@ mod code;
 mod fuse;
 mod queue;
 mod schema;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
 use std::str::FromStr;
