@@ -7,7 +7,9 @@ use crate::store::CommitError;
 
 /// An effect beside the body's first.
 async fn note<Db: Store>(connection: &mut Db::Connection, note: &str) -> Result<(), sqlx::Error> {
-    Db::run(connection, "INSERT INTO effects (effect_key, note) VALUES ('order:1', ?)", vec![note.into()]).await.map(drop)
+    Db::run(connection, "INSERT INTO effects (effect_key, note) VALUES ('order:1', ?)", vec![note.into()])
+        .await
+        .map(drop)
 }
 
 async fn noted<Db: Store>(inbox: &Inbox<Db>, note: &str) -> bool {

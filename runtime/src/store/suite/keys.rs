@@ -21,7 +21,22 @@ async fn all_apart<F: Fixture>(texts: &[&str]) {
 }
 
 pub(crate) async fn k11_keys_are_compared_byte_for_byte<F: Fixture>() {
-    all_apart::<F>(&["caf\u{e9}", "cafe\u{301}", "\u{fb01}", "fi", "a", "a ", " a", "a\t", "ß", "ss", "SS", "%41", "A"]).await;
+    all_apart::<F>(&[
+        "caf\u{e9}",
+        "cafe\u{301}",
+        "\u{fb01}",
+        "fi",
+        "a",
+        "a ",
+        " a",
+        "a\t",
+        "ß",
+        "ss",
+        "SS",
+        "%41",
+        "A",
+    ])
+    .await;
 }
 
 pub(crate) async fn m03_letter_case_and_accents_make_two_messages<F: Fixture>() {

@@ -37,7 +37,10 @@ pub(crate) async fn a_letter_gives_its_claim_up<F: Fixture>() {
     assert_eq!(rows(fixture.inbox()).await, 0);
     let letter = only_letter(fixture.inbox()).await;
     assert_eq!((letter.reason, letter.state, letter.attempts), (Reason::Permanent, LetterState::Open, 5));
-    assert_eq!((letter.key, letter.source.as_str(), letter.error.as_str()), (Some(key("order:1")), "orders", "no stock"));
+    assert_eq!(
+        (letter.key, letter.source.as_str(), letter.error.as_str()),
+        (Some(key("order:1")), "orders", "no stock")
+    );
     assert_eq!(fixture.inbox().dead_letters().count().await.unwrap(), 1);
 }
 
@@ -81,7 +84,8 @@ pub(crate) async fn headers_come_back_exactly<F: Fixture>() {
     let fixture = ready::<F>().await;
     let mut message = received(b"{}");
     message.sent_at = Some(std::time::UNIX_EPOCH + Duration::from_micros(1_234_567_890_123_456));
-    message.headers = Headers::from([("type", &b"OrderPlaced"[..]), ("Type", b"\xff\xfe\x00"), ("", b""), ("n\0", b"\0")]);
+    message.headers =
+        Headers::from([("type", &b"OrderPlaced"[..]), ("Type", b"\xff\xfe\x00"), ("", b""), ("n\0", b"\0")]);
     bury_bytes(fixture.inbox(), &message).await;
     let letter = only_letter(fixture.inbox()).await;
     assert_eq!((letter.headers, letter.sent_at), (message.headers, message.sent_at));
@@ -100,7 +104,8 @@ pub(crate) async fn d01_two_handlers_bury_one_message_each<F: Fixture>() {
     let fixture = ready::<F>().await;
     bury_key(fixture.inbox(), "order:1", Reason::Permanent).await;
     let received = received(b"{}");
-    let other = NewLetter { consumer: OTHER, ..letter(&received, LetterIdentity::Key(key("order:1")), Reason::Permanent) };
+    let other =
+        NewLetter { consumer: OTHER, ..letter(&received, LetterIdentity::Key(key("order:1")), Reason::Permanent) };
     let claim = Claim { consumer: OTHER, ..claim("order:1") };
     bury(fixture.inbox(), Some(claim), other, (), LIMITS).await.unwrap();
     assert_eq!(fixture.inbox().dead_letters().count().await.unwrap(), 2);
@@ -149,7 +154,8 @@ pub(crate) async fn lists_are_filtered<F: Fixture>() {
     assert_eq!(count(Filter { consumer: Some("shop/other".to_owned()), ..Filter::default() }).await, 0);
     assert_eq!(count(Filter { limit: 2, ..Filter::default() }).await, 2);
     assert_eq!(count(Filter { older_than: Some(Duration::from_secs(3_600)), ..Filter::default() }).await, 0);
-    execute(inbox, "UPDATE {dead_letters} SET updated_at = updated_at - 7200000000 WHERE reason = 'poison'", vec![]).await;
+    execute(inbox, "UPDATE {dead_letters} SET updated_at = updated_at - 7200000000 WHERE reason = 'poison'", vec![])
+        .await;
     assert_eq!(count(Filter { older_than: Some(Duration::from_secs(3_600)), ..Filter::default() }).await, 1);
 }
 

@@ -96,10 +96,8 @@ pub(crate) async fn a_letter_that_fails_again_is_open_again<F: Fixture>() {
     let (fixture, id) = redriven::<F>("order:1").await;
     take(fixture.inbox()).await;
     let received = received(b"{}");
-    let again = NewLetter {
-        redriven: Some(id),
-        ..letter(&received, LetterIdentity::Key(key("order:1")), Reason::Permanent)
-    };
+    let again =
+        NewLetter { redriven: Some(id), ..letter(&received, LetterIdentity::Key(key("order:1")), Reason::Permanent) };
     bury(fixture.inbox(), Some(claim("order:1")), again, (), LIMITS).await.unwrap();
     let letter = only_letter(fixture.inbox()).await;
     assert_eq!((letter.id, letter.state, letter.reason), (id, LetterState::Open, Reason::Permanent));
@@ -114,10 +112,8 @@ pub(crate) async fn a_letter_that_got_a_key_meanwhile_closes_the_old_one<F: Fixt
     let old = only_letter(inbox).await.id;
     inbox.dead_letters().redrive(old).await.unwrap();
     take(inbox).await;
-    let new = NewLetter {
-        redriven: Some(old),
-        ..letter(&message, LetterIdentity::Key(key("order:1")), Reason::Permanent)
-    };
+    let new =
+        NewLetter { redriven: Some(old), ..letter(&message, LetterIdentity::Key(key("order:1")), Reason::Permanent) };
     bury(inbox, Some(claim("order:1")), new, (), LIMITS).await.unwrap();
     assert_eq!(inbox.dead_letters().get(old).await.unwrap().unwrap().state, LetterState::Done);
     assert_eq!(inbox.dead_letters().count().await.unwrap(), 1);

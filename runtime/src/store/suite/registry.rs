@@ -32,7 +32,10 @@ pub(crate) async fn a_consumer_keeps_its_number<F: Fixture>() {
     let listed = fixture.inbox().registered().await.unwrap();
     let names = listed.iter().map(|consumer| (consumer.id, consumer.name.as_str())).collect::<Vec<_>>();
     assert_eq!(names, [(other, "mail/queue"), (first, "shop/queue")]);
-    assert_eq!((listed[1].sources.as_slice(), listed[1].key.as_str()), (&["orders".to_owned()][..], "order:{order_id}"));
+    assert_eq!(
+        (listed[1].sources.as_slice(), listed[1].key.as_str()),
+        (&["orders".to_owned()][..], "order:{order_id}")
+    );
     assert!(listed[1].seen_at >= listed[1].first_at);
 }
 
