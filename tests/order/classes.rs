@@ -123,10 +123,11 @@ async fn contention_is_run_again_at_once_and_uncounted() {
 #[tokio::test]
 async fn contention_without_end_is_given_back_uncounted() {
     let shop = Shop::open().await;
-    let errors = std::sync::Mutex::new(vec![]);
+    let mut errors = Vec::new();
     for _ in 0..20 {
-        errors.lock().unwrap().push(busy().await);
+        errors.push(busy().await);
     }
+    let errors = std::sync::Mutex::new(errors);
     let script = Script::new(move |_| Err(errors.lock().unwrap().pop().unwrap().into()));
     let consumer = shop.scripted(&script).retry(RetryPolicy::default().attempts(1));
     assert!(matches!(deliver(&consumer, 7).await, Outcome::Retry(_)));

@@ -185,8 +185,8 @@ async fn no_failure_is_lost_or_acknowledged_wherever_the_process_dies() {
             let limit = RetryPolicy::default().attempts(1).backoff(Duration::from_millis(1), Duration::from_millis(2));
             shop.scripted(script).retry(limit).timeout(Duration::from_secs(10))
         };
-        let died = Arc::new(AtomicBool::new(false));
-        let dies = Arc::clone(&died);
+        let dead = Arc::new(AtomicBool::new(false));
+        let dies = Arc::clone(&dead);
         let script = Script::fails(u32::MAX);
         let first = once(&script).on_fault_point(move |at| {
             if at == point {
@@ -196,7 +196,7 @@ async fn no_failure_is_lost_or_acknowledged_wherever_the_process_dies() {
         });
         tokio::select! {
             ended = first.run_until(broker.clone(), pending()) => panic!("{point}: {ended:?}"),
-            () = until("the process dies", async || died.load(Ordering::SeqCst)) => {}
+            () = until("the process dies", async || dead.load(Ordering::SeqCst)) => {}
         }
         assert_eq!((shop.effects().await, broker.counts("orders").acknowledged), (0, 0), "{point}");
         assert_eq!(shop.letters().await.len(), usize::from(point == FaultPoint::DeadLetterCommitted), "{point}");
@@ -220,7 +220,7 @@ async fn early_return_commits_and_question_mark_rolls_back() {
 #[idempotent(key = "order:{id}")]
 async fn leaves_early(order: Order, tx: &mut SqliteConnection) -> Result<(), Error> {
     effect(tx, order.id).await?;
-    if order.id % 2 == 0 {
+    if order.id.is_multiple_of(2) {
         return Ok(());
     }
     for word in ["1", "two"] {

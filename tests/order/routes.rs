@@ -153,7 +153,7 @@ async fn handler_takes_messages_from_the_users_decoder() {
     assert_eq!(shop.effects().await, 1);
 }
 
-#[idempotent(key = String::from_utf8_lossy(&body).into_owned())]
+#[idempotent(key = String::from_utf8_lossy(body).into_owned())]
 async fn raw(body: Bytes, tx: &mut SqliteConnection) -> inboxed::Result<()> {
     Ok(effect(tx, body.len() as u64).await?)
 }

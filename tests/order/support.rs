@@ -152,7 +152,9 @@ pub(crate) async fn deliver_to_the_end<S>(consumer: &Consumer<Sqlite, S>, id: u6
 
 /// Runs the consumer until the broker has nothing left in these sources.
 pub(crate) async fn run_to_the_end<S>(consumer: &Consumer<Sqlite, S>, broker: &Memory, sources: &[&str]) {
-    sources.iter().for_each(|source| broker.end_when_settled(source));
+    for source in sources {
+        broker.end_when_settled(source);
+    }
     let run = consumer.run_until(broker.clone(), pending());
     tokio::time::timeout(PATIENCE, run).await.expect("everything is settled in time").unwrap();
 }

@@ -35,10 +35,12 @@ const DEFAULT_CONNECTIONS: u32 = 8;
 
 impl sealed::Sealed for Sqlite {}
 
+#[diagnostic::do_not_recommend]
 impl InboxConnection for SqliteConnection {
     type Db = Sqlite;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S> FromParts<'a, Sqlite, S> for &'a mut SqliteConnection {
     fn from_parts(parts: &mut Parts<'a, Sqlite, S>) -> Result<Self, Error> {
         parts.connection.take().ok_or_else(|| Error::from("the transaction was already given to another parameter"))
