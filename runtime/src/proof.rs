@@ -79,7 +79,8 @@ impl<T> Committed<T> {
 pub(crate) struct Unit<Db: Store, M> {
     tx: Db::Tx,
     fresh: Vec<Fresh<M>>,
-    twins: Vec<M>,
+    /// Copies, and whether each has the payload of its first.
+    twins: Vec<(M, bool)>,
 }
 
 /// A member whose claim is ours.
@@ -113,13 +114,17 @@ impl<Db: Store, M> Unit<Db, M> {
         };
         let mut unit = Self { tx, fresh: Vec::new(), twins: Vec::new() };
         let mut duplicates = Vec::new();
+        let payloads = claims.iter().map(|claim| claim.payload).collect::<Vec<_>>();
         for ((claim, member), verdict) in claims.into_iter().zip(members).zip(verdicts) {
             match verdict {
                 Verdict::Fresh { prior } => unit.fresh.push(Fresh { member, claim, prior }),
                 Verdict::Duplicate { same_payload } => {
                     duplicates.push(Committed { token: member, how: How::Duplicate { same_payload } });
                 }
-                Verdict::Twin(_) => unit.twins.push(member),
+                Verdict::Twin(first) => {
+                    let same_payload = payloads.get(first) == Some(&claim.payload);
+                    unit.twins.push((member, same_payload));
+                }
             }
         }
         if unit.fresh.is_empty() {
@@ -149,7 +154,7 @@ impl<Db: Store, M> Unit<Db, M> {
         let twins = self
             .twins
             .into_iter()
-            .map(|member| Committed { token: member, how: How::Duplicate { same_payload: true } });
+            .map(|(member, same_payload)| Committed { token: member, how: How::Duplicate { same_payload } });
         let proofs = fresh.chain(twins).collect::<Vec<_>>();
         let (error, unknown) = match Db::commit(self.tx).await {
             Ok(()) => return Ok(proofs),
@@ -162,14 +167,18 @@ impl<Db: Store, M> Unit<Db, M> {
     /// Rolls back and gives the members back.
     pub(crate) async fn rollback(self) -> Vec<M> {
         Db::rollback(self.tx).await;
-        self.fresh.into_iter().map(|fresh| fresh.member).chain(self.twins).collect()
+        members(self.fresh, self.twins)
     }
 
     /// Ends the transaction with its connection and gives the members back.
     pub(crate) async fn close(self) -> Vec<M> {
         Db::close(self.tx).await;
-        self.fresh.into_iter().map(|fresh| fresh.member).chain(self.twins).collect()
+        members(self.fresh, self.twins)
     }
+}
+
+fn members<M>(fresh: Vec<Fresh<M>>, twins: Vec<(M, bool)>) -> Vec<M> {
+    fresh.into_iter().map(|fresh| fresh.member).chain(twins.into_iter().map(|(member, _)| member)).collect()
 }
 
 /// Writes a dead letter under the claim: a claim that a committed row refuses makes it a duplicate instead, and

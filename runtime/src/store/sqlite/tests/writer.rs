@@ -54,15 +54,19 @@ async fn ddl_in_a_body_is_part_of_its_transaction() {
         let (mut tx, _) = begin(fixture.inbox(), &claim("order:1")).await;
         tx.execute("CREATE TABLE made (number INTEGER)").await.unwrap();
         if kept {
-            Sqlite::commit(tx).await.unwrap()
+            Sqlite::commit(tx).await.unwrap();
         } else {
-            Sqlite::rollback(tx).await
+            Sqlite::rollback(tx).await;
         }
         let made =
             fixture.inbox().read("SELECT COUNT(*) FROM sqlite_master WHERE name = 'made'", vec![]).await.unwrap();
         assert_eq!(made[0].int(0).unwrap(), i64::from(kept));
     }
     assert_eq!(verdict(fixture.inbox(), &claim("order:1")).await, DUPLICATE);
+}
+
+fn code(error: &sqlx::Error) -> String {
+    error.as_database_error().unwrap().code().unwrap().into_owned()
 }
 
 const ENDLESS: &str =
@@ -75,7 +79,7 @@ async fn a_statement_beyond_the_deadline_is_ended_by_the_database() {
     let (mut tx, _) = Sqlite::begin(fixture.inbox(), &[claim("order:1")], limits).await.unwrap();
     effect::<Sqlite>(&mut tx, &claim("order:1")).await.unwrap();
     let ended = tx.execute(ENDLESS).await.unwrap_err();
-    assert_eq!(ended.as_database_error().and_then(|error| error.code()).as_deref(), Some("9"));
+    assert_eq!(code(&ended), "9");
     Sqlite::close(tx).await;
     assert_eq!(deliver(fixture.inbox(), &claim("order:1")).await.unwrap(), FRESH);
     assert_eq!(effects(fixture.inbox()).await, 1);
@@ -193,7 +197,7 @@ async fn two_writers_of_a_deferred_transaction_are_contention_not_a_failure() {
     sqlx::query("SELECT * FROM effects").fetch_all(&mut stale).await.unwrap();
     deliver(fixture.inbox(), &claim("order:1")).await.unwrap();
     let snapshot = stale.execute("INSERT INTO effects VALUES ('x', 'x')").await.unwrap_err();
-    assert_eq!(snapshot.as_database_error().and_then(|error| error.code()).as_deref(), Some("517"));
+    assert_eq!(code(&snapshot), "517");
     assert_eq!(crate::error::Error::from(snapshot).class(), Class::Contention);
 }
 
