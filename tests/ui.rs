@@ -86,7 +86,12 @@ cures! {
 
 #[test]
 fn each_mistake_is_refused() {
-    trybuild::TestCases::new().compile_fail("tests/ui/fail/*.rs");
+    let cases = trybuild::TestCases::new();
+    // A second database is needed to mistake one for the other; without the test kit there is but one.
+    let known = |name: &String| cfg!(feature = "testing") || name != "other_database";
+    for name in names("tests/ui/fail", "rs").into_iter().filter(known) {
+        cases.compile_fail(format!("tests/ui/fail/{name}.rs"));
+    }
 }
 
 #[test]
@@ -104,7 +109,9 @@ fn each_mistake_has_a_cure_that_compiles_and_a_page() {
 
 #[test]
 fn each_mistake_is_one_error_with_its_cure() {
-    for name in names("tests/ui/fail", "stderr") {
+    let mistakes = names("tests/ui/fail", "rs");
+    assert!(mistakes.len() >= 24 && mistakes == names("tests/ui/fail", "stderr"), "each mistake has its text");
+    for name in mistakes {
         let text = read(&format!("tests/ui/fail/{name}.stderr"));
         let errors = text.lines().filter(|line| line.starts_with("error")).count();
         assert_eq!(errors, 1, "{name}: {text}");

@@ -1,7 +1,6 @@
 //! What the attribute makes of an `async fn`: a unit struct that implements [`Handler`].
 
 use std::any::Any;
-use std::convert::Infallible;
 use std::ops::Deref;
 use std::time::Duration;
 
@@ -242,18 +241,6 @@ pub trait FromRef<S> {
 impl<T: Clone> FromRef<T> for T {
     fn from_ref(state: &T) -> Self {
         state.clone()
-    }
-}
-
-/// The state that has every part, by which the attribute checks parameters where the handler is written. It has no value
-/// and isn't `Clone`, so that it stands beside `FromRef<T> for T`.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct AnyState(Infallible);
-
-impl<T> FromRef<AnyState> for T {
-    fn from_ref(state: &AnyState) -> Self {
-        match state.0 {}
     }
 }
 

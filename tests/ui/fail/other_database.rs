@@ -1,4 +1,4 @@
-use inboxed::store::Store;
+use inboxed::testing::NoStore;
 use inboxed::{Consumer, Inbox, idempotent};
 use serde::Deserialize;
 use sqlx::SqliteConnection;
@@ -14,10 +14,10 @@ async fn queue_fulfilment(order: OrderPlaced, tx: &mut SqliteConnection) -> inbo
     Ok(())
 }
 
-fn shop<Db: Store>(inbox: Inbox<Db>) -> Consumer<Db> {
+fn shop(inbox: Inbox<NoStore>) -> Consumer<NoStore> {
     Consumer::new("shop", inbox).handle("orders", queue_fulfilment)
 }
 
 fn main() {
-    let _ = shop::<sqlx::Sqlite>;
+    let _ = shop;
 }
