@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
-
 use crate::broker::{Settled, Settlement};
 use crate::erased::{AnySettler, Token};
 use crate::handler::{AnyMessage, Prepared, Refusal};
@@ -53,8 +50,8 @@ pub(crate) struct Duplicate {
 impl<Db: Store> Member<Db> {
     pub(crate) fn new(arrival: Arrival, route: Arc<Registered<Db>>) -> Result<Self, (Arrival, Refusal)> {
         match route.handler.prepare(&arrival.received) {
-            Ok(Prepared { identity, message }) => {
-                let claim = Claim { consumer: route.id, identity, payload: payload_hash(&arrival.received.body) };
+            Ok(Prepared { identity, payload, message }) => {
+                let claim = Claim { consumer: route.id, identity, payload };
                 Ok(Self { arrival, route, claim, message: Some(message), running: None })
             }
             Err(refusal) => Err((arrival, refusal)),
@@ -82,14 +79,6 @@ impl<Db: Store> Member<Db> {
     pub(crate) fn take_copies(&mut self) -> Vec<Duplicate> {
         self.running.take().map(Running::finish).unwrap_or_default()
     }
-}
-
-/// Eight bytes of the payload's SHA-256.
-fn payload_hash(body: &Bytes) -> i64 {
-    let digest = Sha256::digest(body);
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    i64::from_be_bytes(first)
 }
 
 /// Sends the answers, those of one source in one call, in order. Each delivery leaves the lease keeper first.
