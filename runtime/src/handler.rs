@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sha2::{Digest, Sha256};
 
 use crate::decode::Decode;
 use crate::error::{BoxError, Error};
@@ -136,6 +137,8 @@ impl Identity {
 pub struct Prepared {
     /// What makes two deliveries this message.
     pub identity: Identity,
+    /// Eight bytes of the payload's SHA-256, by which a duplicate is told from a key conflict.
+    pub payload: i64,
     /// The message.
     pub message: AnyMessage,
 }
@@ -305,7 +308,15 @@ where
     D: Decode<M>,
 {
     let message = decoder.decode(received).map_err(Refusal::Undecodable)?;
-    Ok(Prepared { identity: identity(&message)?, message: Box::new(message) })
+    let payload = payload_hash(&decoder.payload(received));
+    Ok(Prepared { identity: identity(&message)?, payload, message: Box::new(message) })
+}
+
+fn payload_hash(payload: &[u8]) -> i64 {
+    let digest = Sha256::digest(payload);
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(first)
 }
 
 /// The message as its own handler knows it.
