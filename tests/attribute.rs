@@ -10,7 +10,7 @@ use inboxed::{
 use serde::Deserialize;
 use sqlx::{Connection as _, Sqlite, SqliteConnection};
 
-fn spec<H: Handler<Sqlite, (), Json>>(_: H) -> Spec {
+fn spec<H: Handler<Sqlite, (), Json>>(_: &H) -> Spec {
     H::SPEC
 }
 
@@ -55,7 +55,7 @@ async fn the_untouched_body_is_callable_as_effect() {
 
 #[test]
 fn without_options_the_functions_name_is_the_consumer() {
-    let spec = spec(plain);
+    let spec = spec(&plain);
     assert_eq!((spec.consumer, spec.key), ("plain", "order:{order_id}"));
     assert_eq!((spec.previous_key, spec.timeout, spec.retention), (None, None, None));
     assert_eq!(spec.on_conflict, OnConflict::Acknowledge);
@@ -75,11 +75,11 @@ async fn with_options(order: OrderPlaced, tx: &mut SqliteConnection) -> Result<(
 
 #[test]
 fn options_are_in_the_spec() {
-    let spec = spec(with_options);
+    let spec = spec(&with_options);
     assert_eq!((spec.consumer, spec.key), ("fulfilment", "{order_id}"));
     assert_eq!(spec.previous_key, Some("order:{order_id}"));
     assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
-    assert_eq!(spec.retention, Some(Duration::from_secs(30 * 24 * 60 * 60)));
+    assert_eq!(spec.retention, Some(Duration::from_hours(30 * 24)));
     assert_eq!(spec.on_conflict, OnConflict::DeadLetter);
 }
 
@@ -114,7 +114,7 @@ async fn by_contract(order: OrderChanged, tx: &mut SqliteConnection) -> Result<(
 
 #[test]
 fn without_a_key_the_contract_holds() {
-    assert_eq!(spec(by_contract).key, OrderChanged::KEY);
+    assert_eq!(spec(&by_contract).key, OrderChanged::KEY);
     assert_eq!(key(by_contract, r#"{"order_id":7,"type":"Placed","version":2}"#), "order:7:Placed:v2");
     let message = OrderChanged { order_id: OrderId(7), r#type: Kind::Cancelled, version: 3 };
     assert_eq!(message.key().unwrap().as_str(), "order:7:gone%20for%20good:v3", "the producer's own");
@@ -157,7 +157,7 @@ fn an_expression_borrows_what_it_reads() {
     let body = r#"{"tenant":"A:b","order":{"order_id":7}}"#;
     assert_eq!(key(by_expression, body), "A%3Ab:7");
     assert_eq!(key(by_pattern, body), "a%3Ab:8");
-    assert_eq!(spec(by_expression).key, "(paid.tenant, paid.order.order_id)");
+    assert_eq!(spec(&by_expression).key, "(paid.tenant, paid.order.order_id)");
 }
 
 macro_rules! handler {
@@ -231,7 +231,7 @@ async fn old(order: OrderPlaced, tx: &mut SqliteConnection) -> Result<(), sqlx::
 #[test]
 #[allow(deprecated)]
 fn attributes_stay() {
-    assert_eq!(spec(old).consumer, "old");
+    assert_eq!(spec(&old).consumer, "old");
 }
 
 mod renamed {
@@ -245,5 +245,5 @@ async fn under_another_name(order: OrderPlaced, tx: &mut SqliteConnection) -> Re
 
 #[test]
 fn the_runtime_may_have_another_path() {
-    assert_eq!(spec(under_another_name).consumer, "under_another_name");
+    assert_eq!(spec(&under_another_name).consumer, "under_another_name");
 }

@@ -29,6 +29,7 @@ cures! {
     broker_message_id_in_key
     clock_in_key
     conflicting_option
+    connection_of_no_inbox
     delivery_count_in_key
     delivery_tag_in_key
     empty_key

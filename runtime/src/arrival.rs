@@ -54,6 +54,7 @@ pub(crate) struct Duplicate {
 }
 
 impl<Db: Store> Member<Db> {
+    #[allow(clippy::result_large_err, reason = "the arrival goes on either way, and is moved once")]
     pub(crate) fn new(arrival: Arrival, route: Arc<Registered<Db>>) -> Result<Self, (Arrival, Refusal)> {
         match route.handler.prepare(&arrival.received) {
             Ok(Prepared { identity, message }) => {

@@ -182,7 +182,7 @@ impl<Db: Store> Pipeline<Db> {
         }
         let retention = self.options.retention_of(&route.handler.spec());
         let age = self.clock.age(arrival.received.sent_at?);
-        (age > retention - margin(retention)).then_some(age)
+        (age > retention.saturating_sub(margin(retention))).then_some(age)
     }
 
     pub(crate) async fn refuse_too_old(&self, member: Member<Db>, age: Duration) -> Answer {

@@ -18,10 +18,8 @@ use crate::store::Store;
 /// Written by `#[idempotent]`, not by hand. It has no associated types, so that a public handler may take a private
 /// message.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a handler for a consumer with a `{Db}` inbox and the state `{S}`",
-    label = "not a handler for this consumer",
-    note = "a handler is an `async fn` under `#[inboxed::idempotent(key = \"…\")]` whose transaction parameter is the connection of the inbox's database: `&mut SqliteConnection` for an `Inbox<Sqlite>`",
-    note = "each `State<T>` it takes must be the consumer's state or come from it by `FromRef`: `Consumer::new(…).state(…)` before `.handle(…)`"
+    message = "`{Self}` is not a handler for a consumer with a `{Db}` inbox and the state `{S}`\n\nhelp: a handler is an `async fn` under `#[inboxed::idempotent(key = \"…\")]` whose transaction parameter is the connection of the inbox's own database: `&mut SqliteConnection` for an `Inbox<Sqlite>`",
+    label = "not a handler for this consumer"
 )]
 pub trait Handler<Db: Store, S, D>: Send + Sync + 'static {
     /// What the attribute says of the handler.
@@ -177,12 +175,14 @@ pub trait FromParts<'a, Db: Store, S>: Sized {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, Db: Store, S> FromParts<'a, Db, S> for &'a Key {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error> {
         Ok(parts.key)
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, Db: Store, S> FromParts<'a, Db, S> for &'a Delivery {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error> {
         Ok(parts.delivery)
@@ -232,8 +232,7 @@ impl<T> Deref for State<T> {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "the consumer's state is `{S}`, and no `{Self}` comes out of it",
-    note = "give the consumer that state before the handler, `.state(…)`, or implement `inboxed::FromRef<{S}>` for `{Self}`"
+    message = "the consumer's state is `{S}`, and no `{Self}` comes out of it\n\nhelp: give the consumer that state before the handler, `.state(…)`, or implement `inboxed::FromRef<{S}>` for `{Self}`"
 )]
 pub trait FromRef<S> {
     /// Clones the part out of the state.

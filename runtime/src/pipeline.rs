@@ -105,13 +105,12 @@ impl<Db: Store> Pipeline<Db> {
         if arrival.settling.lease.lost() {
             return Err(None);
         }
-        let consumer = arrival.redriven.as_ref().map(|redriven| redriven.consumer);
-        let route =
-            match consumer.and_then(|id| self.routes.by_id(id)).map_or_else(|| self.routes.find(&arrival.received), Ok)
-            {
-                Ok(route) => Arc::clone(route),
-                Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
-            };
+        // A dead letter keeps its handler, whatever its type was taken for.
+        let known = arrival.redriven.as_ref().and_then(|redriven| self.routes.by_id(redriven.consumer));
+        let route = match known.map_or_else(|| self.routes.find(&arrival.received), Ok) {
+            Ok(route) => Arc::clone(route),
+            Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
+        };
         let too_old = self.too_old(&arrival, &route);
         match Member::new(arrival, route.clone()) {
             Ok(member) => match too_old {

@@ -69,6 +69,7 @@ impl<T> Committed<T> {
     }
 
     /// A copy of the message that was set aside while this one ran. The caller keeps copies by claim.
+    #[allow(clippy::unused_self, reason = "the proof itself is what entitles to another one")]
     pub(crate) fn covering<U>(&self, copy: U, same_payload: bool) -> Committed<U> {
         Committed { token: copy, how: How::Duplicate { same_payload } }
     }

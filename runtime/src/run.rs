@@ -22,7 +22,10 @@ use crate::shutdown::signal;
 use crate::store::Store;
 use crate::telemetry::InFlightGauge;
 
-/// The longest wait between two attempts to reach a broker.
+/// The first wait between two attempts to reach a broker.
+const FASTEST: Duration = Duration::from_millis(100);
+
+/// The longest one.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 /// How long what was rolled back at the end of the grace period may take to be given back.
@@ -114,12 +117,13 @@ struct Run<Db: Store> {
 impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
     async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), BrokerError> {
-        let mut wait = Duration::from_millis(100);
+        let mut wait = FASTEST;
         loop {
             let error = match self.stop.run_until_cancelled(transport.open(name)).await {
                 None => return Ok(()),
                 Some(Ok(source)) => {
                     self.health.source_up(name);
+                    wait = FASTEST;
                     match self.fetch(source, name, T::SYSTEM).await {
                         Ok(()) => return Ok(()),
                         Err(error) => error,
@@ -134,12 +138,8 @@ impl<Db: Store> Run<Db> {
             }
             tracing::warn!(source = %name, %error, ?wait, "the broker is out of reach");
             self.health.source_down(name, error.to_string());
-            if self
-                .stop
-                .run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)))
-                .await
-                .is_none()
-            {
+            let pause = tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0));
+            if self.stop.run_until_cancelled(pause).await.is_none() {
                 return Ok(());
             }
             wait = (wait * 2).min(SLOWEST);

@@ -88,8 +88,8 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// Opens a pool of the inbox's own, with the session settings it needs.
     fn connect(url: &str, options: &InboxOptions<Self>) -> impl Future<Output = Result<Self::Pool, StartError>> + Send;
 
-    /// What one inbox keeps beside this pool.
-    fn shared(pool: &Self::Pool) -> Self::Shared;
+    /// What one inbox keeps beside this pool, which is the inbox's own or the user's.
+    fn shared(pool: &Self::Pool, own: bool) -> Self::Shared;
 
     /// A connection for reading. Run in a task that nothing drops.
     fn acquire(pool: &Self::Pool) -> impl Future<Output = Result<Self::Pooled, sqlx::Error>> + Send;

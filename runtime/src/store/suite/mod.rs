@@ -24,7 +24,7 @@ use crate::key::Key;
 /// A database of its own for one test, with the inbox's tables and `effects (key TEXT, note TEXT)`.
 pub(crate) trait Fixture: Sized + Send + Sync + 'static {
     /// The database.
-    type Db: Store;
+    type Db: Store<Pool = sqlx::Pool<Self::Db>, Connection = <Self::Db as sqlx::Database>::Connection> + sqlx::Database;
 
     /// A fresh database without tables.
     fn bare() -> impl Future<Output = Self> + Send;
@@ -52,7 +52,7 @@ pub(crate) async fn ready<F: Fixture>() -> F {
 }
 
 pub(crate) async fn execute<Db: Store>(inbox: &Inbox<Db>, sql: &str, arguments: Vec<Value>) {
-    let mut connection = inbox.pool().acquire().await.unwrap();
+    let mut connection = inbox.acquire().await.unwrap();
     Db::run(&mut connection, &inbox.sql(sql), arguments).await.unwrap();
 }
 
