@@ -191,6 +191,7 @@ impl<Db: Store, S> Consumer<Db, S> {
 
     async fn start(&self) -> Result<Arc<Pipeline<Db>>, RunError> {
         self.check_routes()?;
+        self.check_horizon()?;
         self.inbox.check_risks().await?;
         self.inbox.verify().await.map_err(StartError::from)?;
         let clock = Clock::default();
@@ -268,6 +269,19 @@ impl<Db: Store, S> Consumer<Db, S> {
             let (consumer, key) = (handler.spec().consumer, handler.spec().key);
             if before.iter().any(|(_, known)| known.spec().consumer == consumer && known.spec().key != key) {
                 return Err(RunError::SameName { consumer: consumer.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// The declared horizon holds without a broker too; what a broker keeps is known when its source is open.
+    fn check_horizon(&self) -> Result<(), RunError> {
+        let Some(horizon) = self.options.horizon else { return Ok(()) };
+        for spec in self.handlers.iter().map(|(_, handler)| handler.spec()) {
+            let retention = self.options.retention_of(&spec);
+            if retention < horizon {
+                let consumer = format!("{}/{}", self.service, spec.consumer);
+                return Err(RunError::Retention { consumer, retention, horizon });
             }
         }
         Ok(())

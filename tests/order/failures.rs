@@ -63,7 +63,7 @@ async fn panic_is_a_failure_of_its_message_alone() {
 }
 
 /// Waits for ever in its first run.
-#[idempotent(key = "order:{id}", timeout = "100ms")]
+#[idempotent(key = "order:{id}", timeout = "400ms")]
 async fn hangs_once(
     order: Order,
     tx: &mut SqliteConnection,
@@ -82,14 +82,14 @@ async fn deadline_rolls_back_and_counts() {
     let consumer = shop.consumer().state(Arc::new(AtomicBool::new(false))).handle("orders", hangs_once);
     assert!(matches!(deliver(&consumer, 7).await, Outcome::Retry(_)));
     assert_eq!((shop.claims().await, shop.effects().await, shop.failures().await), (0, 0, 1));
-    assert_eq!(shop.number("SELECT last_error LIKE '%longer than 100ms%timeout%' FROM inbox_attempts").await, 1);
+    assert_eq!(shop.number("SELECT last_error LIKE '%longer than 400ms%timeout%' FROM inbox_attempts").await, 1);
     // The connection that was cut off is closed, and the write lock is free.
     assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
     assert_eq!(shop.effects().await, 1);
 }
 
 /// Keeps the database busy in one statement for longer than it may.
-#[idempotent(key = "order:{id}", timeout = "200ms")]
+#[idempotent(key = "order:{id}", timeout = "600ms")]
 async fn counts_for_ever(
     order: Order,
     tx: &mut SqliteConnection,

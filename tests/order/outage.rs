@@ -69,7 +69,7 @@ async fn take(pool: &SqlitePool) -> PoolConnection<Sqlite> {
 #[tokio::test]
 async fn write_lock_held_elsewhere_is_waited_for_and_uncounted() {
     let shop = Shop::open().await;
-    let consumer = shop.consumer().timeout(Duration::from_millis(100)).handle("orders", record);
+    let consumer = shop.consumer().timeout(Duration::from_millis(1_500)).handle("orders", record);
     assert_eq!(deliver(&consumer, 1).await, Outcome::Done);
     let mut other = SqliteConnection::connect(&shop.url).await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();

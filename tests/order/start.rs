@@ -119,6 +119,15 @@ async fn retention_below_the_horizon_is_refused_with_both_figures() {
 }
 
 #[tokio::test]
+async fn declared_horizon_is_held_against_the_retention_without_a_broker_too() {
+    let shop = Shop::open().await;
+    let consumer = shop.consumer().horizon(Duration::from_hours(2)).handle("orders", forgets_soon);
+    let error = consumer.deliver("orders", order(7), NO_HEADERS).await.unwrap_err();
+    assert!(matches!(&error, RunError::Retention { consumer, .. } if consumer == "shop/forgets_soon"), "{error}");
+    assert_eq!(shop.effects().await, 0);
+}
+
+#[tokio::test]
 async fn tables_that_are_not_there_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite://{}", folder.path().join("new.db").display());
