@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::spanned::Spanned as _;
-use syn::{Attribute, Path, Type};
+use syn::spanned::Spanned;
+use syn::{Attribute, PatType, Path, Type};
 
-use crate::expression::call_site;
+use crate::expression::{at, call_site};
+use crate::key::KeySource;
 use crate::model::{Function, Role};
 use crate::validate::Handler;
 
@@ -24,14 +25,15 @@ pub(crate) fn function(function: &Function) -> TokenStream {
     let effect = syn::Signature { ident: Ident::new("effect", name.span()), ..sig.clone() };
     quote! {
         #(#docs)*
-        #(#cfgs)*
+        #cfgs
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug)]
         #vis struct #name;
 
-        #(#cfgs)*
+        #cfgs
         impl #name {
             #[doc = #EFFECT]
+            #[allow(private_interfaces)]
             #(#own)*
             #vis #effect #body
         }
@@ -42,45 +44,22 @@ pub(crate) fn function(function: &Function) -> TokenStream {
 pub(crate) fn handler(function: &Function, handler: &Handler, krate: &Path) -> TokenStream {
     let name = &function.sig.ident;
     let cfgs = conditions(&function.attrs);
-    let connection = &handler.connection;
-    let carries = quote_spanned!(call_site(connection.span())=> #krate::InboxConnection);
-    let db = quote!(<#connection as #carries>::Db);
-    let spec = spec(function, handler, krate);
     let parameters = function.parameters().collect::<Vec<_>>();
-    let (message_pat, message) = (&parameters[handler.message].pat, &parameters[handler.message].ty);
-    let decode = quote_spanned!(call_site(message.span())=> #krate::Decode<#message>);
-    let states = parameters.iter().filter(|parameter| Role::of(&parameter.ty) == Role::State);
-    let states = states.map(|parameter| {
-        let ty = &parameter.ty;
-        quote_spanned!(call_site(ty.span())=> #ty: for<'__part> #krate::FromParts<'__part, #db, __State>)
-    });
-    let borrowed = Ident::new("__inboxed_message", Span::call_site());
-    let key = handler.key.value(&borrowed, message_pat, message, krate);
-    let identity = match &handler.previous_key {
-        None => quote!(#krate::Identity::key(#key?)),
-        Some(previous) => {
-            let previous = previous.value(&borrowed, message_pat, message, krate);
-            quote! {
-                #krate::Identity::with_previous(
-                    #key?,
-                    (|| -> ::core::result::Result<#krate::Key, #krate::KeyError> { #previous })(),
-                )
-            }
-        }
+    let message = parameters[handler.message];
+    let db = database(&handler.connection, krate);
+    let decode = {
+        let (ty, (span, krate)) = (&message.ty, place(&message.ty, krate));
+        quote_spanned!(span=> #krate::Decode<#ty>)
     };
-    let arguments = parameters.iter().enumerate().map(|(index, parameter)| {
-        let ty = &parameter.ty;
-        if index == handler.message {
-            quote!(#krate::__private::message::<#ty>(__inboxed_message)?)
-        } else {
-            let part = quote_spanned!(call_site(ty.span())=> #krate::FromParts<'_, _, _>);
-            quote!(<#ty as #part>::from_parts(&mut __inboxed_parts)?)
-        }
+    let states = parameters.iter().filter(|parameter| Role::of(&parameter.ty) == Role::State).map(|parameter| {
+        let (ty, (span, krate)) = (&parameter.ty, place(&parameter.ty, krate));
+        quote_spanned!(span=> #ty: for<'__part> #krate::FromParts<'__part, #db, __State>)
     });
-    let sendable = quote_spanned!(call_site(name.span())=> #krate::__private::body);
-    let into_result = result(&handler.result, krate);
+    let spec = spec(handler, message, krate);
+    let prepare = prepare(handler, message, krate);
+    let run = run(function, handler, krate);
     quote! {
-        #(#cfgs)*
+        #cfgs
         #[automatically_derived]
         impl<__State, __Decoder> #krate::Handler<#db, __State, __Decoder> for #name
         where
@@ -89,40 +68,14 @@ pub(crate) fn handler(function: &Function, handler: &Handler, krate: &Path) -> T
             #(#states,)*
         {
             const SPEC: #krate::Spec = #spec;
-
-            fn prepare(
-                &self,
-                __inboxed_received: &#krate::Received,
-                __inboxed_decoder: &__Decoder,
-            ) -> ::core::result::Result<#krate::__private::Prepared, #krate::Refusal> {
-                #krate::__private::prepare(
-                    __inboxed_received,
-                    __inboxed_decoder,
-                    |__inboxed_message: &#message| ::core::result::Result::Ok(#identity),
-                )
-            }
-
-            fn run<'__run>(
-                &'__run self,
-                __inboxed_message: #krate::__private::AnyMessage,
-                mut __inboxed_parts: #krate::Parts<'__run, #db, __State>,
-            ) -> #krate::__private::BoxFuture<'__run, ::core::result::Result<(), #krate::Error>> {
-                #sendable(async move {
-                    let __inboxed_result = Self::effect(#(#arguments),*).await;
-                    #into_result
-                })
-            }
+            #prepare
+            #run
         }
     }
 }
 
-fn result(ty: &Type, krate: &Path) -> TokenStream {
-    quote_spanned!(call_site(ty.span())=> #krate::BodyResult::into_result(__inboxed_result))
-}
-
-fn spec(function: &Function, handler: &Handler, krate: &Path) -> TokenStream {
-    let message = &function.parameters().nth(handler.message).map(|parameter| (*parameter.ty).clone());
-    let text = |key: &crate::key::KeySource| message.as_ref().map(|message| key.text(message, krate));
+fn spec(handler: &Handler, message: &PatType, krate: &Path) -> TokenStream {
+    let text = |key: &KeySource| key.text(&message.ty, krate);
     let consumer = &handler.consumer;
     let key = text(&handler.key);
     let previous = handler.previous_key.as_ref().map(text).map(|key| quote!(.previous_key(#key)));
@@ -137,6 +90,86 @@ fn duration(limit: Duration) -> TokenStream {
     quote!(::core::time::Duration::from_millis(#milliseconds))
 }
 
+fn prepare(handler: &Handler, message: &PatType, krate: &Path) -> TokenStream {
+    let PatType { pat, ty, .. } = message;
+    let borrowed = Ident::new("__inboxed_message", Span::call_site());
+    let key = handler.key.value(&borrowed, pat, ty, krate);
+    let identity = if let Some(previous) = &handler.previous_key {
+        let previous = previous.value(&borrowed, pat, ty, krate);
+        // A closure of its own: a message without the old key is no error.
+        let previous = quote! {
+            (|| -> ::core::result::Result<#krate::Key, #krate::KeyError> { #previous })()
+        };
+        quote!(#krate::Identity::with_previous(#key?, #previous))
+    } else {
+        quote!(#krate::Identity::key(#key?))
+    };
+    quote! {
+        fn prepare(
+            &self,
+            __inboxed_received: &#krate::Received,
+            __inboxed_decoder: &__Decoder,
+        ) -> ::core::result::Result<#krate::__private::Prepared, #krate::Refusal> {
+            #krate::__private::prepare(
+                __inboxed_received,
+                __inboxed_decoder,
+                |__inboxed_message: &#ty| ::core::result::Result::Ok(#identity),
+            )
+        }
+    }
+}
+
+fn run(function: &Function, handler: &Handler, krate: &Path) -> TokenStream {
+    let db = database(&handler.connection, krate);
+    let arguments = function.parameters().enumerate().map(|(index, parameter)| {
+        let (ty, (span, krate)) = (&parameter.ty, place(&parameter.ty, krate));
+        match Role::of(ty) {
+            _ if index == handler.message => {
+                quote_spanned!(span=> #krate::__private::message::<#ty>(__inboxed_message)?)
+            }
+            Role::Transaction => quote_spanned!(span=> #krate::__private::transaction(&mut __inboxed_parts)?),
+            _ => quote_spanned!(span=> <#ty as #krate::FromParts<'_, _, _>>::from_parts(&mut __inboxed_parts)?),
+        }
+    });
+    let result = {
+        let (span, krate) = place(&handler.result, krate);
+        quote_spanned!(span=> #krate::BodyResult::into_result(__inboxed_result))
+    };
+    // A body that can't move between threads is reported at the handler's name.
+    let future = {
+        let (span, krate) = place(&function.sig.ident, krate);
+        quote_spanned! {span=>
+            #krate::__private::body(async move {
+                let __inboxed_result = Self::effect(#(#arguments),*).await;
+                #result
+            })
+        }
+    };
+    // A connection of no inbox is reported once, since all that names its database stands at one place.
+    let (span, krate) = place(&handler.connection, krate);
+    quote_spanned! {span=>
+        fn run<'__run>(
+            &'__run self,
+            __inboxed_message: #krate::__private::AnyMessage,
+            mut __inboxed_parts: #krate::Parts<'__run, #db, __State>,
+        ) -> #krate::__private::BoxFuture<'__run, ::core::result::Result<(), #krate::Error>> {
+            #future
+        }
+    }
+}
+
+/// The database of the transaction's connection.
+fn database(connection: &Type, krate: &Path) -> TokenStream {
+    let (span, krate) = place(connection, krate);
+    quote_spanned!(span=> <#connection as #krate::InboxConnection>::Db)
+}
+
+/// The place of these tokens, and the runtime's path as if written there.
+fn place(tokens: &impl Spanned, krate: &Path) -> (Span, TokenStream) {
+    let span = call_site(tokens.span());
+    (span, at(span, krate))
+}
+
 /// A handler for any consumer, behind an attribute that doesn't compile: registering it adds no second error.
 pub(crate) fn unreachable(function: &Function, krate: &Path) -> TokenStream {
     let name = &function.sig.ident;
@@ -147,11 +180,11 @@ pub(crate) fn unreachable(function: &Function, krate: &Path) -> TokenStream {
     });
     // The database is named if it can be, or the inbox's type would have to be.
     let (generic, db) = match transaction {
-        Some(connection) => (None, quote!(<#connection as #krate::InboxConnection>::Db)),
+        Some(connection) => (None, database(connection, krate)),
         None => (Some(quote!(__Db: #krate::store::Store,)), quote!(__Db)),
     };
     quote! {
-        #(#cfgs)*
+        #cfgs
         #[automatically_derived]
         impl<#generic __State, __Decoder> #krate::Handler<#db, __State, __Decoder> for #name
         where
@@ -178,9 +211,12 @@ pub(crate) fn unreachable(function: &Function, krate: &Path) -> TokenStream {
     }
 }
 
-/// The conditions under which the function exists, and with it every item made of it.
-fn conditions(attrs: &[Attribute]) -> Vec<&Attribute> {
-    attrs.iter().filter(|attr| is(attr, &["cfg"])).collect()
+/// The conditions under which the function exists, and with it every item made of it. A deprecated handler is no
+/// reason to warn of its own items.
+fn conditions(attrs: &[Attribute]) -> TokenStream {
+    let cfgs = attrs.iter().filter(|attr| is(attr, &["cfg"]));
+    let deprecated = attrs.iter().any(|attr| is(attr, &["deprecated"])).then(|| quote!(#[allow(deprecated)]));
+    quote!(#(#cfgs)* #deprecated)
 }
 
 fn is(attr: &Attribute, names: &[&str]) -> bool {

@@ -147,6 +147,11 @@ fn write(tokens: TokenStream, text: &mut String) {
     }
 }
 
+/// How an error names a part: what is borrowed, without its `&`.
+pub(crate) fn label(part: &Expr) -> String {
+    source(part).trim_start_matches('&').to_owned()
+}
+
 /// The message's pattern for a borrowed message: what it binds is borrowed without its saying so.
 pub(crate) fn borrowed(pat: &Pat) -> TokenStream {
     fn strip(tokens: TokenStream) -> TokenStream {
@@ -169,4 +174,17 @@ pub(crate) fn borrowed(pat: &Pat) -> TokenStream {
 /// A span that sees the caller's names.
 pub(crate) fn call_site(span: Span) -> Span {
     span.resolved_at(Span::call_site())
+}
+
+/// The same tokens, all at this span: a diagnostic underlines everything between an expression's first token and its
+/// last.
+pub(crate) fn at(span: Span, tokens: impl ToTokens) -> TokenStream {
+    let respan = |mut token: TokenTree| {
+        if let TokenTree::Group(group) = &token {
+            token = proc_macro2::Group::new(group.delimiter(), at(span, group.stream())).into();
+        }
+        token.set_span(span);
+        token
+    };
+    tokens.into_token_stream().into_iter().map(respan).collect()
 }

@@ -5,7 +5,7 @@ use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{Error, Expr, Lit, LitStr, Member, Pat, Path, Type};
 
-use crate::expression::{self, Bindings, Expression, borrowed, call_site};
+use crate::expression::{self, Bindings, Expression, at, borrowed, call_site};
 use crate::template::{Field, Segment, Template};
 
 /// Where a message's key comes from.
@@ -33,8 +33,8 @@ impl KeySource {
             Self::Template(template) => template.source.to_token_stream(),
             Self::Expression(expression) => expression.source.to_token_stream(),
             Self::Contract => {
-                let contract = quote_spanned!(call_site(message.span())=> #krate::Event);
-                quote!(<#message as #contract>::KEY)
+                let contract = contract(message, krate);
+                quote!(#contract::KEY)
             }
         }
     }
@@ -49,11 +49,18 @@ impl KeySource {
                 quote!({ #[allow(unused_variables)] let #pat = #message; #key })
             }
             Self::Contract => {
-                let contract = quote_spanned!(call_site(ty.span())=> #krate::Event);
-                quote!(<#ty as #contract>::key(#message))
+                let contract = contract(ty, krate);
+                quote!(#contract::key(#message))
             }
         }
     }
+}
+
+/// `<Message as Event>`, to be underlined at the message.
+fn contract(message: &Type, krate: &Path) -> TokenStream {
+    let span = call_site(message.span());
+    let krate = at(span, krate);
+    quote_spanned!(span=> <#message as #krate::Event>)
 }
 
 /// A string literal, also one that a `macro_rules` passed on.
@@ -72,6 +79,7 @@ pub(crate) fn literal(expr: &Expr) -> Option<&LitStr> {
 /// The key of a template, as a block of type `Result<Key, KeyError>`.
 pub(crate) fn write_template(template: &Template, message: &TokenStream, krate: &Path) -> TokenStream {
     let span = template.span;
+    let message = at(span, message);
     let steps = template.segments.iter().map(|segment| match segment {
         Segment::Literal(text) => quote!(let __inboxed_key = __inboxed_key.literal(#text);),
         Segment::Part(field) => {
@@ -88,8 +96,11 @@ fn write_expression(expression: &Expression, krate: &Path) -> TokenStream {
         let span = call_site(part.span());
         let mut marker = expression::name(part).cloned().unwrap_or_else(|| format_ident!("key"));
         marker.set_span(span);
-        let value = quote_spanned!(span=> &#part);
-        let part = write_part(&marker, &expression::source(part), &value, span, krate);
+        let value = match part {
+            Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_) => quote_spanned!(span=> &(#part)),
+            _ => quote_spanned!(span=> &#part),
+        };
+        let part = write_part(&marker, &expression::label(part), &value, span, krate);
         let separator = (index > 0).then(|| quote!(let __inboxed_key = __inboxed_key.literal(":");));
         quote!(#separator #part)
     });
@@ -106,12 +117,12 @@ fn block(steps: impl Iterator<Item = TokenStream>, krate: &Path) -> TokenStream 
 
 /// One part. The empty type bears its name into the text of a compile error.
 fn write_part(marker: &Ident, name: &str, value: &TokenStream, span: Span, krate: &Path) -> TokenStream {
-    let part = quote_spanned!(span=> #krate::__private::part::<#marker, _>);
-    quote! {
+    let krate = at(span, krate);
+    quote_spanned! {span=>
         let __inboxed_key = {
             #[allow(non_camel_case_types)]
             enum #marker {}
-            #part(__inboxed_key, #name, #value)?
+            #krate::__private::part::<#marker, _>(__inboxed_key, #name, #value)?
         };
     }
 }

@@ -8,7 +8,7 @@ use syn::spanned::Spanned as _;
 use syn::{Data, DataEnum, DeriveInput, Error, Fields, LitStr, Path, Variant};
 
 use crate::errors::key_part as errors;
-use crate::expression::call_site;
+use crate::expression::{at, call_site};
 use crate::idempotent::facade;
 
 pub(crate) fn derive(item: TokenStream) -> TokenStream {
@@ -56,8 +56,8 @@ fn newtype(name: &Ident, fields: &Fields, krate: &Path) -> Result<TokenStream, E
     let mut members = fields.members().zip(fields);
     let (Some((member, field)), None) = (members.next(), members.next()) else { return Err(errors::shape(name)) };
     let span = call_site(field.ty.span());
-    let write = quote_spanned!(span=> #krate::__private::write::<#name, _>);
-    Ok(quote_spanned!(span=> #write(&self.#member, __inboxed_key)))
+    let krate = at(span, krate);
+    Ok(quote_spanned!(span=> #krate::__private::write::<#name, _>(&self.#member, __inboxed_key)))
 }
 
 fn fieldless(input: &DeriveInput, data: &DataEnum) -> Result<TokenStream, Error> {

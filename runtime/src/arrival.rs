@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::broker::{Settled, Settlement};
 use crate::erased::{AnySettler, Token};
 use crate::handler::{AnyMessage, Prepared, Refusal};
@@ -18,6 +20,8 @@ pub(crate) struct Arrival {
     pub settling: Settling,
     /// The dead letter that it comes from, if it comes from the table.
     pub redriven: Option<Redriven>,
+    /// Ends its body: the grace period of the run that it came by is over.
+    pub end: CancellationToken,
 }
 
 /// What settles one delivery.
@@ -48,6 +52,7 @@ pub(crate) struct Duplicate {
 }
 
 impl<Db: Store> Member<Db> {
+    #[allow(clippy::result_large_err, reason = "the arrival goes on either way, and is moved once")]
     pub(crate) fn new(arrival: Arrival, route: Arc<Registered<Db>>) -> Result<Self, (Arrival, Refusal)> {
         match route.handler.prepare(&arrival.received) {
             Ok(Prepared { identity, payload, message }) => {

@@ -80,7 +80,29 @@ pub enum Settlement<T> {
     Release(T),
 }
 
+/// What may acknowledge a delivery of token `T`: its [`Committed`], and nothing else.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no proof that a transaction with the message's key has committed, and an acknowledged message never comes again: a crash would lose its effect\n\nhelp: acknowledge with the `Committed` that the runtime made of the commit; without one answer `Settlement::Retry` or `Settlement::Release`",
+    label = "not a proof"
+)]
+pub trait Proof<T> {
+    /// The proof itself.
+    fn committed(self) -> Committed<T>;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T> Proof<T> for Committed<T> {
+    fn committed(self) -> Self {
+        self
+    }
+}
+
 impl<T> Settlement<T> {
+    /// Acknowledges, by proof; anything else is told why it isn't one.
+    pub fn acknowledge(proof: impl Proof<T>) -> Self {
+        Self::Ack(proof.committed())
+    }
+
     /// The token that this settles.
     pub(crate) fn token(&self) -> &T {
         match self {

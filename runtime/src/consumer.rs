@@ -20,7 +20,7 @@ use crate::retry::RetryPolicy;
 use crate::route::{AnyHandler, Registered, Route, Routes, With};
 use crate::run_error::RunError;
 use crate::shutdown::Shutdown;
-use crate::store::{Inbox, Registration, StartError, Store};
+use crate::store::{ConsumerId, Inbox, Registration, StartError, Store};
 
 /// A service's handlers over one inbox, to be run against a broker or called without one.
 ///
@@ -222,11 +222,16 @@ impl<Db: Store, S> Consumer<Db, S> {
         let unrouted = ids.pop().ok_or(RunError::NoHandler)?;
         self.warn_of_orphans(&registrations).await?;
 
-        let registered = self.handlers.iter().zip(places).map(|((route, handler), place)| {
+        Ok(self.assemble(&places.into_iter().map(|place| ids[place]).collect::<Vec<_>>(), unrouted, clock))
+    }
+
+    /// The pipeline of the handlers under their numbers in the inbox.
+    fn assemble(&self, ids: &[ConsumerId], unrouted: ConsumerId, clock: Clock) -> Arc<Pipeline<Db>> {
+        let registered = self.handlers.iter().zip(ids).map(|((route, handler), id)| {
             let name = format!("{}/{}", self.service, handler.spec().consumer).into();
-            Arc::new(Registered { id: ids[place], name, route: route.clone(), handler: Arc::clone(handler) })
+            Arc::new(Registered { id: *id, name, route: route.clone(), handler: Arc::clone(handler) })
         });
-        Ok(Arc::new(Pipeline {
+        Arc::new(Pipeline {
             routes: Routes(registered.collect()),
             unrouted,
             unrouted_name: format!("{}/*", self.service).into(),
@@ -236,9 +241,17 @@ impl<Db: Store, S> Consumer<Db, S> {
             faults: self.faults.clone(),
             in_flight: InFlight::default(),
             alone: tokio::sync::RwLock::default(),
-            end: CancellationToken::new(),
             inbox: self.inbox.clone(),
-        }))
+        })
+    }
+
+    /// Starts without asking the database, which isn't there: to measure the runtime alone.
+    #[cfg(feature = "testing")]
+    pub(crate) fn started_without_database(mut self) -> Self {
+        let ids = (1..).map(ConsumerId).take(self.handlers.len()).collect::<Vec<_>>();
+        let pipeline = self.assemble(&ids, ConsumerId(0), Clock::default());
+        self.started = OnceCell::new_with(Some(pipeline));
+        self
     }
 
     /// Each message has one handler, and two handlers never share a namespace.

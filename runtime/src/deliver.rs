@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::arrival::{Arrival, Settling};
 use crate::broker::{Lease, Settled, Settlement};
@@ -57,7 +58,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             lease: LeaseWatch::default(),
             held: None,
         };
-        let arrival = Arrival { received: Arc::new(received), settling, redriven: None };
+        let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: CancellationToken::new() };
         let pipeline = Arc::clone(pipeline);
         tokio::spawn(async move { pipeline.handle(vec![arrival]).await });
         answered.await.map_err(|_| RunError::NoAnswer)

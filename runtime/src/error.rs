@@ -76,6 +76,12 @@ impl Error {
         Self { source: error.into(), class }
     }
 
+    /// The same failure of a statement of the inbox's own: never the message's fault, so that it isn't counted.
+    pub(crate) fn of_the_inbox(self) -> Self {
+        let class = if self.class == Class::Contention { Class::Contention } else { Class::Unavailable };
+        Self { class, ..self }
+    }
+
     /// How the pipeline answers this failure.
     pub fn class(&self) -> Class {
         self.class

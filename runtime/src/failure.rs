@@ -182,7 +182,7 @@ impl<Db: Store> Pipeline<Db> {
         }
         let retention = self.options.retention_of(&route.handler.spec());
         let age = self.clock.age(arrival.received.sent_at?);
-        (age > retention - margin(retention)).then_some(age)
+        (age > retention.saturating_sub(margin(retention))).then_some(age)
     }
 
     pub(crate) async fn refuse_too_old(&self, member: Member<Db>, age: Duration) -> Answer {
@@ -242,7 +242,7 @@ impl<Db: Store> Pipeline<Db> {
                     suspects.push(member);
                 }
                 Ok(_) => others.push(member),
-                Err(error) => answers.extend(self.fail(member, Why::Failed(error)).await),
+                Err(error) => answers.extend(self.fail(member, Why::Failed(error.of_the_inbox())).await),
             }
         }
         (suspects, others)
@@ -254,7 +254,7 @@ impl<Db: Store> Pipeline<Db> {
         let claim = member.claim.clone();
         let started = match self.inbox.mark_start(&claim).await {
             Ok(started) => started,
-            Err(error) => return self.fail(member, Why::Failed(error)).await,
+            Err(error) => return self.fail(member, Why::Failed(error.of_the_inbox())).await,
         };
         if started.starts > POISON_STARTS {
             let error = format!("the process ended {POISON_STARTS} times while this message ran alone");

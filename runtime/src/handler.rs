@@ -19,10 +19,8 @@ use crate::store::Store;
 /// Written by `#[idempotent]`, not by hand. It has no associated types, so that a public handler may take a private
 /// message.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a handler for a consumer with a `{Db}` inbox and the state `{S}`",
-    label = "not a handler for this consumer",
-    note = "a handler is an `async fn` under `#[inboxed::idempotent(key = \"…\")]` whose transaction parameter is the connection of the inbox's database: `&mut SqliteConnection` for an `Inbox<Sqlite>`",
-    note = "each `State<T>` it takes must be the consumer's state or come from it by `FromRef`: `Consumer::new(…).state(…)` before `.handle(…)`"
+    message = "`{Self}` is not a handler for a consumer with a `{Db}` inbox and the state `{S}`\n\nhelp: a handler is an `async fn` under `#[inboxed::idempotent(key = \"…\")]` whose transaction parameter is the connection of the inbox's own database: `&mut SqliteConnection` for an `Inbox<Sqlite>`",
+    label = "not a handler for this consumer"
 )]
 pub trait Handler<Db: Store, S, D>: Send + Sync + 'static {
     /// What the attribute says of the handler.
@@ -169,9 +167,8 @@ pub struct Parts<'a, Db: Store, S> {
 
 /// A handler's parameter, beside its message.
 #[diagnostic::on_unimplemented(
-    message = "a handler can't take a parameter of type `{Self}`",
-    label = "not a handler's parameter",
-    note = "beside its message a handler takes, in any order: the inbox's transaction (`&mut SqliteConnection`), `State<T>`, `&Key`, `&Delivery`"
+    message = "a handler can't take a parameter of type `{Self}`\n\nhelp: beside its message a handler takes, in any order: the inbox's transaction (`&mut SqliteConnection`), `State<T>` for what the consumer was given by `.state(…)`, `&Key` and `&Delivery`",
+    label = "not a handler's parameter"
 )]
 pub trait FromParts<'a, Db: Store, S>: Sized {
     /// Takes the parameter out of the parts.
@@ -181,12 +178,14 @@ pub trait FromParts<'a, Db: Store, S>: Sized {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, Db: Store, S> FromParts<'a, Db, S> for &'a Key {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error> {
         Ok(parts.key)
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, Db: Store, S> FromParts<'a, Db, S> for &'a Delivery {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error> {
         Ok(parts.delivery)
@@ -236,8 +235,7 @@ impl<T> Deref for State<T> {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "the consumer's state is `{S}`, and no `{Self}` comes out of it",
-    note = "give the consumer that state before the handler, `.state(…)`, or implement `inboxed::FromRef<{S}>` for `{Self}`"
+    message = "the consumer's state is `{S}`, and no `{Self}` comes out of it\n\nhelp: give the consumer that state before the handler, `.state(…)`, or implement `inboxed::FromRef<{S}>` for `{Self}`"
 )]
 pub trait FromRef<S> {
     /// Clones the part out of the state.
@@ -264,10 +262,8 @@ impl<T> FromRef<AnyState> for T {
 
 /// The database whose transaction a connection carries.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not the connection of an inbox's database",
-    label = "not a database connection",
-    note = "the transaction arrives as the driver's own connection: `tx: &mut sqlx::SqliteConnection`",
-    note = "each database is behind a feature of `inboxed` of its name"
+    message = "`{Self}` is not the connection of an inbox's database, and an effect commits together with its claim only where the claim is\n\nhelp: take the driver's own connection to the inbox's database, `tx: &mut sqlx::SqliteConnection`; each database is behind a feature of `inboxed` of its name",
+    label = "not an inbox's connection"
 )]
 pub trait InboxConnection {
     /// The database.
@@ -277,9 +273,8 @@ pub trait InboxConnection {
 /// What a handler's body may return: `Result<(), E>` with `E` a standard error, `anyhow::Error`, `String` or
 /// `inboxed::Error`.
 #[diagnostic::on_unimplemented(
-    message = "a handler can't return `{Self}`",
-    label = "not a handler's result",
-    note = "a handler returns `inboxed::Result<()>`, or any `Result<(), E>` with `E` a standard error, `anyhow::Error` or `String`; what it computes it writes through its transaction"
+    message = "a handler can't return `{Self}`: nobody reads its value, and only a failure can be told apart\n\nhelp: return `inboxed::Result<()>`, or any `Result<(), E>` with `E` a standard error, `anyhow::Error` or `String`; write what the body computes through its transaction",
+    label = "not a handler's result"
 )]
 pub trait BodyResult {
     /// The body's result under the runtime's error.
@@ -289,6 +284,7 @@ pub trait BodyResult {
     fn into_result(self) -> Result<(), Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<E: Into<Error>> BodyResult for Result<(), E> {
     fn into_result(self) -> Result<(), Error> {
         self.map_err(Into::into)
@@ -297,9 +293,8 @@ impl<E: Into<Error>> BodyResult for Result<(), E> {
 
 /// A message's contract, shared by its producer and its consumers: `#[derive(Event)]` with `#[event(key = "…")]`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no key: without one a redelivered message can't be told from a new one",
-    label = "no key for this message",
-    note = "name what makes two deliveries the same message: `#[idempotent(key = \"order:{{order_id}}\")]`, or `#[derive(inboxed::Event)] #[event(key = \"…\")]` on the message"
+    message = "`{Self}` has no key: without one a redelivered message can't be told from a new one\n\nhelp: name what makes two deliveries the same message: `#[idempotent(key = \"order:{{order_id}}\")]` on the handler, or `#[derive(inboxed::Event)] #[event(key = \"…\")]` on the message",
+    label = "no key for this message"
 )]
 pub trait Event {
     /// The key as written.
@@ -343,6 +338,14 @@ fn payload_hash(payload: &[u8]) -> i64 {
 /// If it is another handler's message, which would be a fault of the runtime.
 pub fn message<M: 'static>(message: AnyMessage) -> Result<M, Error> {
     message.downcast().map(|message| *message).map_err(|_| Error::from("the message belongs to another handler"))
+}
+
+/// The open transaction, for the handler's one transaction parameter.
+///
+/// # Errors
+/// If it was taken before, which the attribute rules out.
+pub fn transaction<'a, Db: Store, S>(parts: &mut Parts<'a, Db, S>) -> Result<&'a mut Db::Connection, Error> {
+    parts.connection.take().ok_or_else(|| Error::from("the handler took its transaction twice"))
 }
 
 /// The body's future, boxed. The attribute calls it at the handler's name.

@@ -42,68 +42,108 @@ pub trait Stable<Name> {}
 
 impl<Name> Stable<Name> for Accepted {}
 
-macro_rules! reasons {
-    ($(#[$text:meta] $reason:ident needs $cure:ident: $([$($generics:tt)*] $type:ty),+;)*) => {$(
-        #[doc = concat!("A verdict: the part isn't a `", stringify!($cure), "`.")]
-        #[derive(Debug)]
-        pub struct $reason;
+macro_rules! refused {
+    ($verdict:ident: $([$($generics:tt)*] $type:ty),+) => {$(
+        #[diagnostic::do_not_recommend]
+        impl<Name, $($generics)*> Part<Name> for $type {
+            type Verdict = $verdict;
 
-        #[doc = "Implemented by no name, so that the compile error is this trait's."]
-        #[$text]
-        pub trait $cure {}
-
-        impl<Name: $cure> Stable<Name> for $reason {}
-
-        $(
-            impl<Name, $($generics)*> Part<Name> for $type {
-                type Verdict = $reason;
-
-                fn write_part(&self, _: &mut KeyWriter) -> Result<(), KeyError> {
-                    Err(KeyError::Empty { part: stringify!($reason).to_owned() })
-                }
+            fn write_part(&self, _: &mut KeyWriter) -> Result<(), KeyError> {
+                Err(KeyError::Empty { part: stringify!($verdict).to_owned() })
             }
-        )+
-    )*};
+        }
+    )+};
 }
 
-reasons! {
-    #[diagnostic::on_unimplemented(
-        message = "the key part `{Self}` is a float: one amount has several spellings (0.1 + 0.2 is not 0.3, -0 is 0), so a message that is sent again could have another key\n\nhelp: send an integer, such as cents, or the text that the producer wrote",
-        label = "a float in a key"
-    )]
-    Float needs NotFloat: [] f32, [] f64;
+/// A float.
+#[derive(Debug)]
+pub struct Float;
 
-    #[diagnostic::on_unimplemented(
-        message = "the key part `{Self}` is an `Option`: all messages without it would have the same key, and only the first would run\n\nhelp: make the field required, so that a message without it is kept as a dead letter; or decide in an expression what identifies such a message",
-        label = "an optional key part"
-    )]
-    Optional needs NotOptional: [T] Option<T>;
+/// Implemented by no name, so that the compile error is this trait's.
+#[diagnostic::on_unimplemented(
+    message = "the key part `{Self}` is a float: one amount has several spellings (0.1 + 0.2 is not 0.3, -0 is 0), so a message that is sent again could have another key\n\nhelp: send an integer, such as cents, or the text that the producer wrote",
+    label = "a float in a key"
+)]
+pub trait NotFloat {}
 
-    #[diagnostic::on_unimplemented(
-        message = "the key part `{Self}` is a list: the order and number of its items can change when the message is built again, and the key with them\n\nhelp: use the id that the producer gave to the message, or one that the list belongs to",
-        label = "a list in a key"
-    )]
-    List needs NotList: [T] Vec<T>;
+impl<Name: NotFloat> Stable<Name> for Float {}
 
-    #[diagnostic::on_unimplemented(
-        message = "the key part `{Self}` is a map or a set: its entries have no order that is the same in every process, and so no one spelling\n\nhelp: use the id that the producer gave to the message, or one value of the map that every message has",
-        label = "a map in a key"
-    )]
-    Map needs NotMap:
-        [K, V, H] HashMap<K, V, H>, [K, V] BTreeMap<K, V>, [T, H] HashSet<T, H>, [T] BTreeSet<T>;
+refused!(Float: [] f32, [] f64);
 
-    #[diagnostic::on_unimplemented(
-        message = "the key part `{Self}` is an `Instant`: it counts from this process's own start, so a redelivery to another process has another key\n\nhelp: use the id that the producer gave to the message",
-        label = "this process's clock in a key"
-    )]
-    ProcessClock needs NotProcessClock: [] Instant;
+/// A value that may be missing.
+#[derive(Debug)]
+pub struct Optional;
 
-    #[diagnostic::on_unimplemented(
-        message = "the key part `{Self}` is a `SystemTime`: a time is taken anew when the producer sends again, and its precision differs between systems\n\nhelp: use the id that the producer gave to the message; if a time is truly part of it, send it as text or as whole seconds",
-        label = "a clock's time in a key"
-    )]
-    WallClock needs NotWallClock: [] SystemTime;
-}
+/// Implemented by no name, so that the compile error is this trait's.
+#[diagnostic::on_unimplemented(
+    message = "the key part `{Self}` is an `Option`: all messages without it would have the same key, and only the first would run\n\nhelp: make the field required, so that a message without it is kept as a dead letter; or decide in an expression what identifies such a message",
+    label = "an optional key part"
+)]
+pub trait NotOptional {}
+
+impl<Name: NotOptional> Stable<Name> for Optional {}
+
+refused!(Optional: [T] Option<T>);
+
+/// A list.
+#[derive(Debug)]
+pub struct List;
+
+/// Implemented by no name, so that the compile error is this trait's.
+#[diagnostic::on_unimplemented(
+    message = "the key part `{Self}` is a list: the order and number of its items can change when the message is built again, and the key with them\n\nhelp: use the id that the producer gave to the message, or one that the list belongs to",
+    label = "a list in a key"
+)]
+pub trait NotList {}
+
+impl<Name: NotList> Stable<Name> for List {}
+
+refused!(List: [T] Vec<T>);
+
+/// A map or a set.
+#[derive(Debug)]
+pub struct Map;
+
+/// Implemented by no name, so that the compile error is this trait's.
+#[diagnostic::on_unimplemented(
+    message = "the key part `{Self}` is a map or a set: its entries have no order that is the same in every process, and so no one spelling\n\nhelp: use the id that the producer gave to the message, or one value of the map that every message has",
+    label = "a map in a key"
+)]
+pub trait NotMap {}
+
+impl<Name: NotMap> Stable<Name> for Map {}
+
+refused!(Map: [K, V, H] HashMap<K, V, H>, [K, V] BTreeMap<K, V>, [T, H] HashSet<T, H>, [T] BTreeSet<T>);
+
+/// A time by this process's clock.
+#[derive(Debug)]
+pub struct ProcessClock;
+
+/// Implemented by no name, so that the compile error is this trait's.
+#[diagnostic::on_unimplemented(
+    message = "the key part `{Self}` is an `Instant`: it counts from this process's own start, so a redelivery to another process has another key\n\nhelp: use the id that the producer gave to the message",
+    label = "this process's clock in a key"
+)]
+pub trait NotProcessClock {}
+
+impl<Name: NotProcessClock> Stable<Name> for ProcessClock {}
+
+refused!(ProcessClock: [] Instant);
+
+/// A time by this machine's clock.
+#[derive(Debug)]
+pub struct WallClock;
+
+/// Implemented by no name, so that the compile error is this trait's.
+#[diagnostic::on_unimplemented(
+    message = "the key part `{Self}` is a `SystemTime`: a time is taken anew when the producer sends again, and its precision differs between systems\n\nhelp: use the id that the producer gave to the message; if a time is truly part of it, send it as text or as whole seconds",
+    label = "a clock's time in a key"
+)]
+pub trait NotWallClock {}
+
+impl<Name: NotWallClock> Stable<Name> for WallClock {}
+
+refused!(WallClock: [] SystemTime);
 
 /// Appends one part of a template to the key.
 ///

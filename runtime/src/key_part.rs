@@ -7,6 +7,8 @@ use crate::key::{KeyError, KeyWriter};
 /// Implemented for integers, `bool`, `char`, strings and tuples, and behind features for `uuid::Uuid` and the dates of
 /// `chrono` and `time`. Newtypes and fieldless enums get it by `#[derive(KeyPart)]`.
 ///
+/// Text of nothing but white space counts as empty, and an empty part is refused when the message comes.
+///
 /// Floats, `Option`, collections, `Instant` and `SystemTime` don't implement it: see `docs/errors`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be part of a key",

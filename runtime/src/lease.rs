@@ -107,3 +107,120 @@ async fn extend_every_third(keeper: Weak<LeaseKeeper>, lease: Duration) {
         keeper.extend(lease).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::broker::{Settled, Settlement};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// A broker that counts extensions, and answers what it is told, or never.
+    #[derive(Default)]
+    struct Broker {
+        extended: AtomicU32,
+        answers: Mutex<Option<Lease>>,
+    }
+
+    impl Broker {
+        fn answering(answer: Option<Lease>) -> Arc<Self> {
+            Arc::new(Self { answers: Mutex::new(answer), ..Self::default() })
+        }
+
+        fn extended(&self) -> u32 {
+            self.extended.load(Ordering::SeqCst)
+        }
+    }
+
+    impl AnySettler for Broker {
+        fn settle(&self, _: Vec<Settlement<Token>>) -> BoxFuture<'_, Vec<Settled>> {
+            Box::pin(std::future::ready(Vec::new()))
+        }
+
+        fn extend(&self, tokens: Vec<Token>) -> BoxFuture<'_, Vec<Lease>> {
+            self.extended.fetch_add(u32::try_from(tokens.len()).unwrap(), Ordering::SeqCst);
+            let answer = *self.answers.lock().unwrap();
+            Box::pin(async move {
+                match answer {
+                    Some(answer) => vec![answer; tokens.len()],
+                    None => std::future::pending().await,
+                }
+            })
+        }
+    }
+
+    fn keeper(broker: &Arc<Broker>, keep: bool) -> Arc<LeaseKeeper> {
+        LeaseKeeper::start(Arc::clone(broker) as Arc<dyn AnySettler>, Some(LEASE), keep)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn held_delivery_is_extended_every_third_of_its_lease() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE * 3).await;
+        assert!((8..=10).contains(&broker.extended()), "{}", broker.extended());
+        assert!(!watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn settled_delivery_is_extended_no_more() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, true);
+        let (held, _) = keeper.hold(Token::new(1), Instant::now());
+        drop(held);
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(broker.extended(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_that_the_broker_took_back_is_lost_at_once() {
+        let broker = Broker::answering(Some(Lease::Lost));
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE / 2).await;
+        assert!(watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn broker_that_does_not_answer_is_asked_again_and_the_lease_runs_out() {
+        let broker = Broker::answering(None);
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE * 9 / 10).await;
+        assert!(broker.extended() >= 2, "{}", broker.extended());
+        assert!(!watch.lost());
+        tokio::time::sleep(LEASE / 5).await;
+        assert!(watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_runs_out_by_the_time_it_began_if_nobody_keeps_it() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, false);
+        let began = Instant::now();
+        tokio::time::sleep(LEASE / 2).await;
+        let (_held, watch) = keeper.hold(Token::new(1), began);
+        assert!(!watch.lost());
+        tokio::time::sleep(LEASE / 2).await;
+        assert!(watch.lost());
+        assert_eq!(broker.extended(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keeper_ends_with_the_last_who_holds_it() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, true);
+        let (held, _) = keeper.hold(Token::new(1), Instant::now());
+        drop(keeper);
+        tokio::time::sleep(LEASE).await;
+        assert!(broker.extended() >= 2, "a delivery holds it");
+        drop(held);
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(Arc::strong_count(&broker), 1, "its task has ended");
+    }
+}

@@ -57,6 +57,6 @@ pub use store::{Inbox, InboxOptions, StartError};
 pub mod __private {
     pub use futures_util::future::BoxFuture;
 
-    pub use crate::handler::{AnyMessage, AnyState, Prepared, body, message, prepare};
+    pub use crate::handler::{AnyMessage, AnyState, Prepared, body, message, prepare, transaction};
     pub use crate::key_check::{part, write};
 }

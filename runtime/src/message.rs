@@ -94,6 +94,13 @@ impl<N: Into<String>, V: Into<Bytes>, const COUNT: usize> From<[(N, V); COUNT]> 
     }
 }
 
+impl From<()> for Headers {
+    /// No headers.
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
 /// What a handler may ask about the delivery it handles: take it as a `&Delivery` parameter.
 #[derive(Debug)]
 pub struct Delivery {

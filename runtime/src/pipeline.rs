@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::RwLock;
-use tokio_util::sync::CancellationToken;
 
 use crate::arrival::{Arrival, Duplicate, Member, Settling, settle};
 use crate::broker::Settlement;
@@ -48,8 +47,6 @@ pub(crate) struct Pipeline<Db: Store> {
     pub in_flight: InFlight<Duplicate>,
     /// Held shared by ordinary messages, and alone by one that is suspected of killing the process.
     pub alone: RwLock<()>,
-    /// Ends the bodies that still run when the grace period is over.
-    pub end: CancellationToken,
 }
 
 /// An answer to one delivery.
@@ -108,13 +105,12 @@ impl<Db: Store> Pipeline<Db> {
         if arrival.settling.lease.lost() {
             return Err(None);
         }
-        let consumer = arrival.redriven.as_ref().map(|redriven| redriven.consumer);
-        let route =
-            match consumer.and_then(|id| self.routes.by_id(id)).map_or_else(|| self.routes.find(&arrival.received), Ok)
-            {
-                Ok(route) => Arc::clone(route),
-                Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
-            };
+        // A dead letter keeps its handler, whatever its type was taken for.
+        let known = arrival.redriven.as_ref().and_then(|redriven| self.routes.by_id(redriven.consumer));
+        let route = match known.map_or_else(|| self.routes.find(&arrival.received), Ok) {
+            Ok(route) => Arc::clone(route),
+            Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
+        };
         let too_old = self.too_old(&arrival, &route);
         match Member::new(arrival, route.clone()) {
             Ok(member) => match too_old {
@@ -207,7 +203,7 @@ impl<Db: Store> Pipeline<Db> {
         let returned = tokio::select! {
             returned = body.catch_unwind() => returned,
             () = tokio::time::sleep(limit) => return Err(Failure::Interrupted(Why::Failed(BodyError::Deadline(limit).into()))),
-            () = self.end.cancelled() => return Err(Failure::Interrupted(Why::Ended)),
+            () = member.arrival.end.cancelled() => return Err(Failure::Interrupted(Why::Ended)),
         };
         telemetry::effect_time(&member.route.name, started_at.elapsed());
         match returned {

@@ -69,6 +69,7 @@ impl<T> Committed<T> {
     }
 
     /// A copy of the message that was set aside while this one ran. The caller keeps copies by claim.
+    #[allow(clippy::unused_self, reason = "the proof itself is what entitles to another one")]
     pub(crate) fn covering<U>(&self, copy: U, same_payload: bool) -> Committed<U> {
         Committed { token: copy, how: How::Duplicate { same_payload } }
     }
@@ -108,7 +109,7 @@ impl<Db: Store, M> Unit<Db, M> {
         let (claims, members): (Vec<Claim>, Vec<M>) = members.into_iter().unzip();
         let (tx, verdicts) = match Db::begin(inbox, &claims, limits).await {
             Ok(begun) => begun,
-            Err(error) => return Err(Uncommitted { members, error, unknown: false }),
+            Err(error) => return Err(Uncommitted { members, error: error.of_the_inbox(), unknown: false }),
         };
         let mut unit = Self { tx, fresh: Vec::new(), twins: Vec::new() };
         let mut duplicates = Vec::new();

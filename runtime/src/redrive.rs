@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::arrival::{Arrival, Settling};
 use crate::broker::{Lease, Settled, Settlement};
@@ -29,17 +31,28 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// If the consumer can't start or the database doesn't answer.
     pub async fn redrive(&self) -> Result<usize, RunError> {
         let pipeline = self.pipeline().await?;
-        pipeline.redrive().await.map_err(|error| StartError::Database(error).into())
+        let (tasks, never) = (TaskTracker::new(), CancellationToken::new());
+        pipeline.redrive(&tasks, &never, &never).await.map_err(|error| StartError::Database(error).into())
     }
 }
 
 impl<Db: Store> Pipeline<Db> {
     /// Takes the letters that were sent back and handles each in the one order, in a task that nothing drops.
-    pub(crate) async fn redrive(self: &Arc<Self>) -> Result<usize, Error> {
+    /// When `stop` asks for it, the rest is given back.
+    pub(crate) async fn redrive(
+        self: &Arc<Self>,
+        tasks: &TaskTracker,
+        stop: &CancellationToken,
+        end: &CancellationToken,
+    ) -> Result<usize, Error> {
         let consumers = self.routes.0.iter().map(|route| route.id).chain([self.unrouted]).collect::<Vec<_>>();
         let letters = self.inbox.take_redriven(&consumers, BATCH, LEASE).await?;
         let count = letters.len();
         for letter in letters {
+            if stop.is_cancelled() {
+                self.inbox.postpone_letter(letter.id, Duration::ZERO).await?;
+                continue;
+            }
             let settling = Settling {
                 source: Arc::clone(&letter.received.source),
                 token: Token::new(letter.id),
@@ -48,10 +61,10 @@ impl<Db: Store> Pipeline<Db> {
                 held: None,
             };
             let received = Arc::new(letter.received.clone());
-            let arrival = Arrival { received, settling, redriven: Some(letter) };
+            let arrival = Arrival { received, settling, redriven: Some(letter), end: end.clone() };
             let pipeline = Arc::clone(self);
             // A task that ends without an answer leaves the letter to its lease.
-            let _ = tokio::spawn(async move { pipeline.handle(vec![arrival]).await }).await;
+            let _ = tasks.spawn(async move { pipeline.handle(vec![arrival]).await }).await;
         }
         Ok(count)
     }

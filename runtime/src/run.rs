@@ -22,7 +22,10 @@ use crate::shutdown::signal;
 use crate::store::Store;
 use crate::telemetry::InFlightGauge;
 
-/// The longest wait between two attempts to reach a broker.
+/// The first wait between two attempts to reach a broker.
+const FASTEST: Duration = Duration::from_millis(100);
+
+/// The longest one.
 const SLOWEST: Duration = Duration::from_secs(30);
 
 /// How long what was rolled back at the end of the grace period may take to be given back.
@@ -57,6 +60,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             service: self.service().to_owned(),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
+            end: CancellationToken::new(),
             pipeline,
         });
 
@@ -106,17 +110,20 @@ struct Run<Db: Store> {
     service: String,
     tasks: TaskTracker,
     stop: CancellationToken,
+    /// Ends the bodies that still run when the grace period is over.
+    end: CancellationToken,
 }
 
 impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
     async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), BrokerError> {
-        let mut wait = Duration::from_millis(100);
+        let mut wait = FASTEST;
         loop {
             let error = match self.stop.run_until_cancelled(transport.open(name)).await {
                 None => return Ok(()),
                 Some(Ok(source)) => {
                     self.health.source_up(name);
+                    wait = FASTEST;
                     match self.fetch(source, name, T::SYSTEM).await {
                         Ok(()) => return Ok(()),
                         Err(error) => error,
@@ -131,12 +138,8 @@ impl<Db: Store> Run<Db> {
             }
             tracing::warn!(source = %name, %error, ?wait, "the broker is out of reach");
             self.health.source_down(name, error.to_string());
-            if self
-                .stop
-                .run_until_cancelled(tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0)))
-                .await
-                .is_none()
-            {
+            let pause = tokio::time::sleep(wait.mul_f64(0.5 + fastrand::f64() / 2.0));
+            if self.stop.run_until_cancelled(pause).await.is_none() {
                 return Ok(());
             }
             wait = (wait * 2).min(SLOWEST);
@@ -180,7 +183,7 @@ impl<Db: Store> Run<Db> {
                     messaging.consumer.group.name = %self.service,
                     messaging.message.body.size = received.body.len(),
                 );
-                let arrival = Arrival { received: Arc::new(received), settling, redriven: None };
+                let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: self.end.clone() };
                 let task = Arc::clone(self).work(arrival, free.pop(), Arc::clone(&running));
                 self.tasks.spawn(task.instrument(span));
             }
@@ -207,7 +210,7 @@ impl<Db: Store> Run<Db> {
         }
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             tracing::warn!(running = self.tasks.len(), "the grace period is over; what still runs is rolled back");
-            self.pipeline.end.cancel();
+            self.end.cancel();
             if tokio::time::timeout(GIVE_BACK, self.tasks.wait()).await.is_err() {
                 tracing::error!(running = self.tasks.len(), "left behind; their leases bring them back");
             }
@@ -232,8 +235,8 @@ impl<Db: Store> Run<Db> {
     }
 
     async fn redrive(self: Arc<Self>) {
-        loop {
-            match self.pipeline.redrive().await {
+        while !self.stop.is_cancelled() {
+            match self.pipeline.redrive(&self.tasks, &self.stop, &self.end).await {
                 Ok(0) => tokio::time::sleep(REDRIVE_EVERY).await,
                 Ok(_) => {}
                 Err(error) => {

@@ -157,21 +157,21 @@ impl<Db: Store> InboxOptions<Db> {
         }
         let tables = Tables::new(&self.prefix)?;
         let pool = Db::connect(url, &self).await?;
-        Ok(Inbox::assemble(pool, tables, self.allowed))
+        Ok(Inbox::assemble(pool, true, tables, self.allowed))
     }
 }
 
 impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> InboxOptions<Db> {
     /// Uses the user's pool, and sets nothing on its connections that outlives a transaction.
     pub fn with_pool(self, pool: Pool<Db>) -> Result<Inbox<Db>, StartError> {
-        Ok(Inbox::assemble(pool, Tables::new(&self.prefix)?, self.allowed))
+        Ok(Inbox::assemble(pool, false, Tables::new(&self.prefix)?, self.allowed))
     }
 }
 
 impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> Inbox<Db> {
     /// An inbox over the user's pool.
     pub fn new(pool: Pool<Db>) -> Self {
-        Self::assemble(pool, Tables::default(), Vec::new())
+        Self::assemble(pool, false, Tables::default(), Vec::new())
     }
 
     /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
@@ -191,8 +191,8 @@ impl<Db: Store> Inbox<Db> {
         InboxOptions::default()
     }
 
-    pub(crate) fn assemble(pool: Db::Pool, tables: Tables, allowed: Vec<Risk>) -> Self {
-        let shared = Db::shared(&pool);
+    fn assemble(pool: Db::Pool, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
+        let shared = Db::shared(&pool, own);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
     }
 
@@ -276,6 +276,13 @@ impl<Db: Store> Inbox<Db> {
             Ok(answer) => answer,
             Err(stopped) => Err(Error::with_class(stopped, Class::Unavailable).into()),
         }
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Inbox<crate::testing::NoStore> {
+    pub(crate) fn without_database() -> Self {
+        Self::assemble((), true, Tables::default(), Vec::new())
     }
 }
 

@@ -10,6 +10,8 @@ mod registry;
 mod schema;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(test)]
+mod suite;
 mod tables;
 mod value;
 
@@ -86,8 +88,8 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// Opens a pool of the inbox's own, with the session settings it needs.
     fn connect(url: &str, options: &InboxOptions<Self>) -> impl Future<Output = Result<Self::Pool, StartError>> + Send;
 
-    /// What one inbox keeps beside this pool.
-    fn shared(pool: &Self::Pool) -> Self::Shared;
+    /// What one inbox keeps beside this pool, which is the inbox's own or the user's.
+    fn shared(pool: &Self::Pool, own: bool) -> Self::Shared;
 
     /// A connection for reading. Run in a task that nothing drops.
     fn acquire(pool: &Self::Pool) -> impl Future<Output = Result<Self::Pooled, sqlx::Error>> + Send;

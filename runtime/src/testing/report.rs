@@ -40,6 +40,13 @@ pub enum Finding {
     PointNotReached {
         /// The point.
         point: String,
+        /// What happened instead.
+        why: String,
+    },
+    /// The messages haven't got a field that the key is said to be made of, so it couldn't be left out.
+    NoSuchField {
+        /// The field.
+        field: String,
     },
 }
 
@@ -61,7 +68,10 @@ impl fmt::Display for Finding {
                 "a message without `{field}` was handled: all messages that lack it may count as one; is it an `Option` \
                  or `#[serde(default)]`?"
             ),
-            Self::PointNotReached { point } => write!(f, "the fault point {point} was never reached"),
+            Self::PointNotReached { point, why } => write!(f, "the fault point {point} was never reached: {why}"),
+            Self::NoSuchField { field } => {
+                write!(f, "the messages haven't got the key's field `{field}`; name it as it stands in the JSON")
+            }
         }
     }
 }

@@ -1,0 +1,53 @@
+//! SQLite in the store suite, and what only SQLite does.
+
+mod differences;
+mod processes;
+mod writer;
+
+use std::path::PathBuf;
+
+use sqlx::Sqlite;
+use tempfile::TempDir;
+
+use crate::store::Inbox;
+use crate::store::suite::{Fixture, suite};
+
+suite!(super::SqliteFile);
+
+/// A database file in a folder of its own.
+pub(crate) struct SqliteFile {
+    inbox: Inbox<Sqlite>,
+    folder: TempDir,
+}
+
+impl SqliteFile {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("shop.db")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}", self.path().display())
+    }
+}
+
+impl Fixture for SqliteFile {
+    type Db = Sqlite;
+
+    async fn bare() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite://{}", folder.path().join("shop.db").display());
+        Self { inbox: Inbox::connect(&url).await.unwrap(), folder }
+    }
+
+    fn inbox(&self) -> &Inbox<Sqlite> {
+        &self.inbox
+    }
+
+    async fn another(&self) -> Inbox<Sqlite> {
+        Inbox::connect(&self.url()).await.unwrap()
+    }
+
+    async fn with_prefix(&self, prefix: &str) -> Inbox<Sqlite> {
+        Inbox::options().prefix(prefix).connect(&self.url()).await.unwrap()
+    }
+}

@@ -1,0 +1,88 @@
+//! What an adapter declares, and the capabilities that need no consumer to be seen.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use inboxed::broker::{Capabilities, Settled, Settlement, Settler, Source, Transport};
+use tokio::time::timeout;
+
+use crate::adapter::Adapter;
+use crate::handlers::{Script, body};
+use crate::trial::{Deliveries, LONG_LEASE, Trial};
+
+const A_WHILE: Duration = Duration::from_secs(30);
+
+/// Exactly what it is held to, and the lease that it was started with.
+pub(crate) async fn declares_what_it_is_held_to<A: Adapter>() {
+    let trial = Trial::<A>::new("declares_what_it_is_held_to").await;
+    let source = trial.broker.connect("").unwrap().open(&trial.source).await.unwrap();
+    let mut held_to = A::held_to();
+    held_to.lease = Some(LONG_LEASE);
+    assert_eq!(source.capabilities(), held_to);
+}
+
+/// Receives this many deliveries from a source by hand.
+async fn receive<S: Source>(source: &mut S, count: usize) -> Vec<inboxed::broker::Incoming<S::Token>> {
+    let mut received = Vec::new();
+    while received.len() < count {
+        let more = timeout(A_WHILE, source.receive(count - received.len())).await.expect("deliveries in time");
+        received.extend(more.unwrap());
+    }
+    received
+}
+
+/// A message keeps its position, and later ones have higher positions; without the capability there is none.
+pub(crate) async fn position<A: Adapter>() {
+    let trial = Trial::<A>::new("position").await;
+    trial.publish_ids(0..20).await;
+    let mut source = trial.broker.connect("").unwrap().open(&trial.source).await.unwrap();
+    let Capabilities { position, delivery_count, .. } = source.capabilities();
+
+    let mut rounds = Vec::new();
+    for round in 1..=2 {
+        let received = receive(&mut source, 20).await;
+        let mut positions = received
+            .iter()
+            .map(|delivery| (delivery.received.body.clone(), delivery.received.position))
+            .collect::<Vec<_>>();
+        positions.sort_by_key(|(body, _)| (0..20).position(|id| *body == crate::handlers::body(id)));
+        rounds.push(positions);
+        if delivery_count {
+            assert!(received.iter().all(|delivery| delivery.received.delivery_count == round));
+        }
+        let releases = received.into_iter().map(|delivery| Settlement::Release(delivery.token));
+        source.settler().settle(releases.collect()).await;
+    }
+
+    assert_eq!(rounds[0], rounds[1], "a message's position changed");
+    let positions = rounds[0].iter().filter_map(|(_, position)| *position).collect::<Vec<_>>();
+    assert_eq!(positions.len(), if position { 20 } else { 0 });
+    assert!(positions.is_sorted_by(|before, after| before < after), "{positions:?}");
+}
+
+/// One call settles many deliveries, with an answer for each in order; one of them is late.
+pub(crate) async fn batch_answers<A: Adapter>() {
+    let trial = Trial::<A>::new("batch_answers").await;
+    trial.publish_ids(0..10).await;
+    let mut source = trial.broker.connect("").unwrap().open(&trial.source).await.unwrap();
+    let received = receive(&mut source, 10).await;
+    let early = received[4].token.clone();
+    source.settler().settle(vec![Settlement::Release(early)]).await;
+
+    let releases = received.into_iter().map(|delivery| Settlement::Release(delivery.token));
+    let settled = source.settler().settle(releases.collect()).await;
+    let lost = settled.iter().enumerate().filter(|(_, settled)| **settled == Settled::Lost).map(|(index, _)| index);
+    assert_eq!(settled.len(), 10);
+    assert_eq!(lost.collect::<Vec<_>>(), if settled.contains(&Settled::Sent) { vec![] } else { vec![4] });
+    let again = receive(&mut source, 10).await.into_iter().map(|delivery| delivery.received.body);
+    assert_eq!(again.collect::<BTreeSet<_>>().len(), 10);
+}
+
+/// A source that isn't there is made, by whoever comes first.
+pub(crate) async fn topology<A: Adapter>() {
+    let trial = Trial::<A>::new("topology").await;
+    let running = trial.run(trial.consumer(&Script::plain()));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Once).await;
+}

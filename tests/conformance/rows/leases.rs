@@ -1,0 +1,106 @@
+//! Deliveries that outlive their lease, and copies of one message at the same time.
+
+use std::time::Duration;
+
+use inboxed::broker::Settled;
+use tokio::time::sleep;
+
+use crate::adapter::Adapter;
+use crate::handlers::{Script, body};
+use crate::trial::{Deliveries, Gate, Trial, eventually};
+use crate::watch::Answer;
+
+/// A script that takes this share of a lease for each message.
+fn takes(lease: Duration, share: f64) -> Script {
+    let time = lease.mul_f64(share);
+    Script::new(move |_| async move {
+        sleep(time).await;
+        Ok(())
+    })
+}
+
+/// A body that takes three leases has one delivery, since its lease is kept.
+pub(crate) async fn lease_outlived<A: Adapter>() {
+    let trial = Trial::<A>::with_lease("lease_outlived", A::SHORT_LEASE).await;
+    let script = takes(A::SHORT_LEASE, 3.0);
+    let running = trial.run(trial.consumer(&script).timeout(Duration::from_secs(30)));
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Once).await;
+}
+
+/// Without the keeper it is delivered again, and still has one effect; here both copies are in one process.
+pub(crate) async fn lease_outlived_without_keeper<A: Adapter>() {
+    let trial = Trial::<A>::with_lease("lease_outlived_without_keeper", A::SHORT_LEASE).await;
+    let script = takes(A::SHORT_LEASE, 3.0);
+    let consumer = trial.consumer(&script).timeout(Duration::from_secs(30)).keep_leases(false);
+    let running = trial.run(consumer);
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Repeated).await;
+    assert!(trial.log.delivered() >= 2, "nothing was delivered again");
+}
+
+/// Messages that wait here have their lease kept: ten, handled one by one, are delivered once each.
+pub(crate) async fn waiting_lease<A: Adapter>() {
+    let trial = Trial::<A>::with_lease("waiting_lease", A::SHORT_LEASE).await;
+    let script = takes(A::SHORT_LEASE, 0.9);
+    trial.publish_ids(0..10).await;
+    let running = trial.run(trial.consumer(&script).concurrency(1).prefetch(9).timeout(Duration::from_secs(30)));
+    trial.finish(running, 10, Deliveries::Once).await;
+    assert!(trial.log.deliveries().iter().any(|seen| seen.batch > 1), "nothing waited");
+    assert!(script.steps().iter().all(|step| !step.lease_lost));
+}
+
+/// Without the keeper none is *started* after its lease is gone.
+pub(crate) async fn waiting_lease_without_keeper<A: Adapter>() {
+    let trial = Trial::<A>::with_lease("waiting_lease_without_keeper", A::SHORT_LEASE).await;
+    let script = takes(A::SHORT_LEASE, 0.4);
+    trial.publish_ids(0..10).await;
+    let consumer = trial.consumer(&script).concurrency(1).prefetch(9).timeout(Duration::from_secs(30));
+    let running = trial.run(consumer.keep_leases(false));
+    trial.finish(running, 10, Deliveries::Repeated).await;
+    assert!(trial.log.delivered() > 10, "no lease ended while its message waited");
+    assert!(script.steps().iter().all(|step| !step.lease_lost), "a message was started after its lease was gone");
+}
+
+/// A settlement that comes too late is lost, and the consumer goes on.
+pub(crate) async fn late_settle<A: Adapter>() {
+    let trial = Trial::<A>::with_lease("late_settle", A::SHORT_LEASE).await;
+    let script = Script::new(|step| async move {
+        if step.id == 1 {
+            sleep(A::SHORT_LEASE.mul_f64(1.5)).await;
+        }
+        Ok(())
+    });
+    let consumer = trial.consumer(&script).concurrency(1).timeout(Duration::from_secs(30)).keep_leases(false);
+    let running = trial.run(consumer);
+    trial.publish(body(1)).await;
+    trial.settled().await;
+    trial.publish(body(2)).await;
+    trial.finish(running, 2, Deliveries::Repeated).await;
+
+    let late = trial.log.answered(Answer::Ack, Settled::Lost) + trial.log.answered(Answer::Ack, Settled::Sent);
+    assert!(late > 0, "no acknowledgement was late");
+    assert!(trial.log.delivered() >= 3, "the message whose lease ended didn't come again");
+}
+
+/// The same message in two processes at once: neither is acknowledged before the first commits.
+pub(crate) async fn contention<A: Adapter>() {
+    let trial = Trial::<A>::new("contention").await;
+    let gate = Gate::closed();
+    let script = gate.holds(|_| true);
+    trial.publish(body(1)).await;
+    trial.publish(body(1)).await;
+    let one = trial.run(trial.consumer(&script).concurrency(1));
+    let other = trial.run(trial.other_consumer(&script).await.concurrency(1));
+    eventually("both processes have a copy", async || trial.log.delivered() >= 2).await;
+    eventually("one runs", async || script.started(1)).await;
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!((script.steps().len(), trial.log.acknowledged()), (1, 0), "before the first has committed");
+
+    gate.open();
+    trial.settled().await;
+    other.stop().await;
+    trial.finish(one, 1, Deliveries::Repeated).await;
+    assert_eq!(script.steps().len(), 1, "the second copy ran as well");
+    assert_eq!(trial.log.acknowledged(), 2);
+}

@@ -1,0 +1,124 @@
+//! A message that may kill its process is run alone, marked before it starts, and at last kept from running.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use inboxed::memory::Memory;
+use inboxed::store::Reason;
+use inboxed::testing::FaultPoint;
+use inboxed::{Consumer, Inbox, RetryPolicy, RunError, State, idempotent};
+use sqlx::{Sqlite, SqliteConnection};
+
+use super::support::{Order, PATIENCE, Script, Shop, effect, order, run_to_the_end, scripted};
+
+/// The order that kills its process.
+const POISON: u64 = 13;
+
+#[derive(Clone, Default)]
+struct Watch {
+    running: Arc<AtomicU32>,
+    beside_poison: Arc<AtomicU32>,
+    poison_starts: Arc<AtomicU32>,
+    dead: Arc<AtomicBool>,
+}
+
+/// The body of the poisonous order takes its process down: the test ends the run, and the task never returns.
+#[idempotent(key = "order:{id}")]
+async fn deadly(order: Order, tx: &mut SqliteConnection, State(watch): State<Watch>) -> inboxed::Result<()> {
+    let beside = watch.running.fetch_add(1, Ordering::SeqCst);
+    effect(tx, order.id).await?;
+    if order.id == POISON {
+        watch.beside_poison.fetch_max(beside, Ordering::SeqCst);
+        watch.poison_starts.fetch_add(1, Ordering::SeqCst);
+        watch.dead.store(true, Ordering::SeqCst);
+        pending::<()>().await;
+    }
+    tokio::task::yield_now().await;
+    watch.running.fetch_sub(1, Ordering::SeqCst);
+    Ok(())
+}
+
+async fn process(url: String, broker: Memory, watch: Watch) -> Result<(), RunError> {
+    let inbox = Inbox::<Sqlite>::connect(&url).await?;
+    let quick = RetryPolicy::default().backoff(Duration::from_millis(2), Duration::from_millis(10));
+    let consumer = Consumer::new("shop", inbox).retry(quick).timeout(Duration::from_mins(5)).state(watch);
+    consumer.handle("orders", deadly).run_until(broker, pending()).await
+}
+
+/// Each process has a runtime of its own, which ends with everything in it, as a process does.
+#[test]
+fn poison_is_dead_lettered_and_its_neighbours_are_handled_once() {
+    let test = tokio::runtime::Runtime::new().unwrap();
+    let (shop, broker) = test.block_on(async {
+        let broker = Memory::builder().lease(Duration::from_millis(400)).build();
+        for id in 0..30 {
+            broker.publish("orders", order(id));
+        }
+        broker.end_when_settled("orders");
+        (Shop::open().await, broker)
+    });
+    let mut kills = 0;
+    let poison_starts = Arc::new(AtomicU32::new(0));
+    loop {
+        let watch = Watch { poison_starts: Arc::clone(&poison_starts), ..Watch::default() };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let run = runtime.spawn(process(shop.url.clone(), broker.clone(), watch.clone()));
+        let waited_since = std::time::Instant::now();
+        while !run.is_finished() && !watch.dead.load(Ordering::SeqCst) {
+            assert!(waited_since.elapsed() < PATIENCE, "neither an end nor a kill, after {kills}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if run.is_finished() {
+            test.block_on(run).unwrap().unwrap();
+            break;
+        }
+        kills += 1;
+        if poison_starts.load(Ordering::SeqCst) > 3 {
+            assert_eq!(watch.beside_poison.load(Ordering::SeqCst), 0, "a suspect runs with nothing beside it");
+        }
+        runtime.shutdown_background();
+    }
+    test.block_on(async {
+        let letter = shop.letter().await;
+        assert_eq!((letter.reason, letter.key.unwrap().as_str()), (Reason::Poison, "order:13"));
+        assert_eq!(shop.number("SELECT COUNT(*) FROM effects").await, 29);
+        assert_eq!(shop.number("SELECT COUNT(DISTINCT id) FROM effects").await, 29);
+        assert_eq!(shop.failures().await, 0, "no process's death is the body's failure");
+    });
+    assert_eq!(poison_starts.load(Ordering::SeqCst), kills);
+    assert!((4..=6).contains(&kills), "three redeliveries, and two starts alone: {kills}");
+}
+
+#[tokio::test]
+async fn suspect_that_succeeds_alone_leaves_no_mark() {
+    let shop = Shop::open().await;
+    let broker = Memory::builder().lease(Duration::from_millis(200)).build();
+    broker.publish("orders", order(7));
+    let deaths = Arc::new(AtomicU32::new(0));
+    let dies = Arc::clone(&deaths);
+    let script = Script::fails(0);
+    let consumer = shop.consumer().timeout(Duration::from_secs(10)).suspect_after(2).state(script.clone());
+    let consumer = consumer.handle("orders", scripted).on_fault_point(move |at| {
+        if at == FaultPoint::EffectDone && dies.fetch_add(1, Ordering::SeqCst) < 3 {
+            std::panic::resume_unwind(Box::new("the task dies"));
+        }
+    });
+    run_to_the_end(&consumer, &broker, &["orders"]).await;
+    assert_eq!((deaths.load(Ordering::SeqCst), shop.effects().await), (4, 1));
+    assert_eq!(shop.number("SELECT COUNT(*) FROM inbox_attempts").await, 0);
+    assert!(shop.letters().await.is_empty());
+}
+
+/// Deploys and outages raise the broker's count too: that alone never buries a message.
+#[tokio::test]
+async fn message_given_back_often_is_never_poison() {
+    let shop = Shop::open().await;
+    let broker = Memory::new();
+    broker.publish("orders", order(7));
+    let script = Script::new(|run| if run <= 30 { Err(sqlx::Error::PoolTimedOut.into()) } else { Ok(()) });
+    run_to_the_end(&shop.scripted(&script), &broker, &["orders"]).await;
+    assert_eq!((script.runs(), shop.effects().await), (31, 1));
+    assert!(shop.letters().await.is_empty());
+}

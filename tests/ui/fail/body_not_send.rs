@@ -1,0 +1,22 @@
+use std::rc::Rc;
+
+use inboxed::idempotent;
+use serde::Deserialize;
+use sqlx::SqliteConnection;
+
+#[derive(Deserialize)]
+struct OrderPlaced {
+    order_id: i64,
+}
+
+#[idempotent(key = "order:{order_id}")]
+async fn queue_fulfilment(order: OrderPlaced, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+    let label = Rc::new(order.order_id.to_string());
+    sqlx::query("UPDATE orders SET state = 'queued' WHERE id = ?").bind(order.order_id).execute(tx).await?;
+    println!("queued {label}");
+    Ok(())
+}
+
+fn main() {
+    let _ = queue_fulfilment;
+}

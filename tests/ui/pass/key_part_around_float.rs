@@ -1,0 +1,8 @@
+use inboxed::KeyPart;
+
+#[derive(KeyPart)]
+struct PriceCents(i64);
+
+fn main() {
+    let _ = PriceCents(999);
+}

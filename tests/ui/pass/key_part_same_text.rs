@@ -1,0 +1,12 @@
+use inboxed::KeyPart;
+
+#[derive(KeyPart)]
+enum Channel {
+    Online,
+    #[key_part(rename = "app")]
+    App,
+}
+
+fn main() {
+    let _ = [Channel::Online, Channel::App];
+}

@@ -1,0 +1,21 @@
+use inboxed::{KeyPart, idempotent};
+use serde::Deserialize;
+use sqlx::SqliteConnection;
+
+#[derive(Deserialize)]
+struct OrderPlaced {
+    order_id: OrderId,
+}
+
+#[derive(Clone, Copy, Deserialize, KeyPart)]
+struct OrderId(i64);
+
+#[idempotent(key = "order:{order_id}")]
+async fn queue_fulfilment(order: OrderPlaced, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+    sqlx::query("UPDATE orders SET state = 'queued' WHERE id = ?").bind(order.order_id.0).execute(tx).await?;
+    Ok(())
+}
+
+fn main() {
+    let _ = queue_fulfilment;
+}
