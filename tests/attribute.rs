@@ -14,11 +14,11 @@ fn spec<H: Handler<Sqlite, (), Json>>(_: &H) -> Spec {
     H::SPEC
 }
 
-fn identity<S: Send + Sync + 'static>(handler: impl Handler<Sqlite, S, Json>, body: &str) -> Identity {
+fn identity<S: Send + Sync + 'static>(handler: &impl Handler<Sqlite, S, Json>, body: &str) -> Identity {
     handler.prepare(&Received::new("orders", body.to_owned()), &Json).unwrap().identity
 }
 
-fn key(handler: impl Handler<Sqlite, (), Json>, body: &str) -> String {
+fn key(handler: &impl Handler<Sqlite, (), Json>, body: &str) -> String {
     identity(handler, body).name().as_str().to_owned()
 }
 
@@ -85,7 +85,7 @@ fn options_are_in_the_spec() {
 
 #[test]
 fn a_previous_key_is_derived_with_the_present_one() {
-    let Identity::Key { key, previous } = identity::<()>(with_options, r#"{"order_id":7}"#) else { unreachable!() };
+    let Identity::Key { key, previous } = identity::<()>(&with_options, r#"{"order_id":7}"#) else { unreachable!() };
     assert_eq!((key.as_str(), previous.as_ref().map(Key::as_str)), ("7", Some("order:7")));
 }
 
@@ -115,7 +115,7 @@ async fn by_contract(order: OrderChanged, tx: &mut SqliteConnection) -> Result<(
 #[test]
 fn without_a_key_the_contract_holds() {
     assert_eq!(spec(&by_contract).key, OrderChanged::KEY);
-    assert_eq!(key(by_contract, r#"{"order_id":7,"type":"Placed","version":2}"#), "order:7:Placed:v2");
+    assert_eq!(key(&by_contract, r#"{"order_id":7,"type":"Placed","version":2}"#), "order:7:Placed:v2");
     let message = OrderChanged { order_id: OrderId(7), r#type: Kind::Cancelled, version: 3 };
     assert_eq!(message.key().unwrap().as_str(), "order:7:gone%20for%20good:v3", "the producer's own");
 }
@@ -130,7 +130,7 @@ async fn by_position(Shipped(order, _): Shipped, tx: &mut SqliteConnection) -> R
 
 #[test]
 fn positions_and_dots_reach_inside() {
-    assert_eq!(key(by_position, r#"[{"order_id":7},"box 1"]"#), "7/box%201");
+    assert_eq!(key(&by_position, r#"[{"order_id":7},"box 1"]"#), "7/box%201");
 }
 
 #[derive(Deserialize)]
@@ -155,8 +155,8 @@ async fn by_pattern(Paid { tenant, mut order }: Paid, tx: &mut SqliteConnection)
 #[test]
 fn an_expression_borrows_what_it_reads() {
     let body = r#"{"tenant":"A:b","order":{"order_id":7}}"#;
-    assert_eq!(key(by_expression, body), "A%3Ab:7");
-    assert_eq!(key(by_pattern, body), "a%3Ab:8");
+    assert_eq!(key(&by_expression, body), "A%3Ab:7");
+    assert_eq!(key(&by_pattern, body), "a%3Ab:8");
     assert_eq!(spec(&by_expression).key, "(paid.tenant, paid.order.order_id)");
 }
 
@@ -176,7 +176,7 @@ handler!(made_by_a_macro, "macro:{order_id}");
 
 #[test]
 fn a_template_may_come_out_of_a_macro() {
-    assert_eq!(key(made_by_a_macro::by_template, r#"{"order_id":7}"#), "macro:7");
+    assert_eq!(key(&made_by_a_macro::by_template, r#"{"order_id":7}"#), "macro:7");
 }
 
 #[derive(Clone)]
@@ -208,8 +208,8 @@ async fn with_everything(
 
 #[test]
 fn parameters_come_in_any_order_and_a_part_of_the_state_is_enough() {
-    assert_eq!(identity::<Shop>(with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
-    assert_eq!(identity::<App>(with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
+    assert_eq!(identity::<Shop>(&with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
+    assert_eq!(identity::<App>(&with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
 }
 
 #[cfg(any())]
