@@ -149,6 +149,14 @@ pub(crate) mod function {
         )
     }
 
+    pub(crate) fn parameter_named_like_handler(at: impl ToTokens) -> Error {
+        error(
+            at,
+            "the handler becomes a struct of its name, so a parameter of that name is read as a pattern of that struct",
+            "name one of them otherwise; if the handler is in production, keep its history by `consumer = \"…\"`",
+        )
+    }
+
     pub(crate) fn generics(at: impl ToTokens) -> Error {
         error(
             at,

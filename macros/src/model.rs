@@ -1,9 +1,10 @@
 //! The function under the attribute, as written.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens as _;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, Error, FnArg, PatType, Signature, Type, Visibility};
+use syn::visit::Visit;
+use syn::{Attribute, Error, FnArg, PatIdent, PatType, Signature, Type, Visibility};
 
 /// A function whose body is kept as tokens, so that an unfinished one doesn't take the editor's help away.
 #[derive(Clone, Debug)]
@@ -32,6 +33,22 @@ impl Function {
             FnArg::Typed(parameter) => Some(parameter),
             FnArg::Receiver(_) => None,
         })
+    }
+
+    /// A parameter of the function's own name, which the unit struct of that name turns into a pattern.
+    pub(crate) fn parameter_named_like_it(&self) -> Option<&Ident> {
+        struct Named<'a>(&'a Ident, Option<&'a Ident>);
+        impl<'a> Visit<'a> for Named<'a> {
+            fn visit_pat_ident(&mut self, pat: &'a PatIdent) {
+                if pat.ident == *self.0 {
+                    self.1 = Some(&pat.ident);
+                }
+                syn::visit::visit_pat_ident(self, pat);
+            }
+        }
+        let mut named = Named(&self.sig.ident, None);
+        self.parameters().for_each(|parameter| named.visit_pat(&parameter.pat));
+        named.1
     }
 
     /// Where a missing parameter is reported: at the others, else at the name.
