@@ -90,9 +90,6 @@ where
     Ok(())
 }
 
-/// Effects, distinct effects, and the sum of the balances.
-type Counts = (i64, i64, i64);
-
 fn main() -> Result<()> {
     let events = match std::env::args().nth(1).as_deref() {
         None => fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart/events.jsonl"))?,
@@ -104,11 +101,11 @@ fn main() -> Result<()> {
     let expected = parsed.map(|event| (event.event_id, event.cents)).collect::<HashMap<_, _>>();
     let (messages, cents) = (i64::try_from(expected.len())?, expected.values().sum::<i64>());
     let folder = tempfile::tempdir()?;
-    let row = |name: &str, (effects, distinct, cents): Counts| {
+    let row = |name: &str, (effects, distinct, cents): (i64, i64, i64)| {
         println!("{name:<10} {effects:>8} {:>8} {:>6} {cents:>14}", effects - distinct, messages - distinct);
     };
 
-    println!("{:<10} {:>8} {:>8} {:>6} {:>14}", "", "effects", "doubled", "lost", "balance");
+    println!("{:<10}  effects  doubled   lost        balance", "");
     row("expected", (messages, messages, cents));
 
     let (database, broker) = (new_database(&folder.path().join("naive.sqlite"))?, publish(&lines));
@@ -136,15 +133,16 @@ async fn new_database(file: &Path) -> Result<String> {
     Ok(database)
 }
 
+/// Effects, distinct effects and the sum of the balances; and the dead letters.
 #[tokio::main]
-async fn count(database: &str) -> Result<(Counts, String)> {
+async fn count(database: &str) -> Result<((i64, i64, i64), String)> {
     let inbox = Inbox::<Sqlite>::connect(database).await?;
     inbox.migrate().await?;
     let count = "SELECT COUNT(*), COUNT(DISTINCT id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
     let counts = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
     let letters = inbox.dead_letters().list(Filter::default()).await?;
-    let line = |letter: &DeadLetter| letter.headers.get("line").unwrap_or("?").to_owned();
-    let letters =
-        letters.iter().map(|letter| format!("dead letter: line {}: {}\n", line(letter), letter.error)).collect();
-    Ok((counts, letters))
+    let line = |letter: &DeadLetter| {
+        format!("dead letter: line {}: {}\n", letter.headers.get("line").unwrap_or("?"), letter.error)
+    };
+    Ok((counts, letters.iter().map(line).collect::<Vec<_>>().concat()))
 }
