@@ -67,7 +67,7 @@ async fn naive_consumer(database: String, broker: Memory) -> Result<()> {
 fn publish(lines: &[String]) -> Memory {
     let broker = Memory::builder().lease(Duration::from_secs(1)).duplicates(0.05).lose_acks(0.05).seed(7).build();
     for (number, line) in (1..).zip(lines) {
-        for _ in 0..1 + usize::from(number % 20 == 0) {
+        for _ in 0..=usize::from(number % 20 == 0) {
             broker.publish("deposits", Message::new(line.clone()).header("line", number.to_string()));
         }
     }
@@ -128,7 +128,9 @@ fn main() -> Result<()> {
     let (exact, dead_letters) = count(&database)?;
     row("idempotent", &exact);
 
-    dead_letters.iter().for_each(|letter| println!("dead letter: {letter}"));
+    for letter in dead_letters {
+        println!("dead letter: {letter}");
+    }
     let lost = messages - exact.distinct;
     let verdict = if exact.effects == messages && lost == 0 && exact.cents == cents { "exact" } else { "wrong" };
     let deliveries = broker.counts("deposits").deliveries;
