@@ -28,6 +28,7 @@ mod route;
 mod run;
 mod run_error;
 mod shutdown;
+mod start;
 pub mod store;
 pub mod telemetry;
 #[cfg(feature = "testing")]
