@@ -23,6 +23,7 @@ mod outage;
 mod pipeline;
 mod proof;
 mod redrive;
+mod refusal;
 mod retry;
 mod route;
 mod run;
@@ -30,6 +31,7 @@ mod run_error;
 mod shutdown;
 mod start;
 pub mod store;
+mod suspect;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
