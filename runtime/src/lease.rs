@@ -10,6 +10,9 @@ use tokio::time::Instant;
 use crate::broker::Lease;
 use crate::erased::{AnySettler, Token};
 
+/// The shortest time between two extensions: tokio knows no interval of zero.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// When a delivery's lease runs out, for all who hold the delivery. A delivery without a lease never loses it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseWatch(Option<(Duration, Arc<Mutex<Instant>>)>);
@@ -99,7 +102,7 @@ impl LeaseKeeper {
 }
 
 async fn extend_every_third(keeper: Weak<LeaseKeeper>, lease: Duration) {
-    let mut ticks = tokio::time::interval(lease / 3);
+    let mut ticks = tokio::time::interval((lease / 3).max(SHORTEST));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
