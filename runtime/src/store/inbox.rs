@@ -258,9 +258,20 @@ impl<Db: Store> Inbox<Db> {
         E: From<Error> + Send + 'static,
         F: for<'c> FnOnce(Self, &'c mut Db::Connection) -> BoxFuture<'c, Result<T, E>> + Send + 'static,
     {
+        self.write_in(|inbox| Box::pin(async move { Ok(Db::begin(inbox, &[], Limits::BOOKKEEPING).await?.0) }), work).await
+    }
+
+    /// As [`Inbox::write`], in a transaction that is begun otherwise.
+    pub(crate) async fn write_in<T, E, B, F>(&self, begin: B, work: F) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+        B: for<'i> FnOnce(&'i Self) -> BoxFuture<'i, Result<Db::Tx, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Self, &'c mut Db::Connection) -> BoxFuture<'c, Result<T, E>> + Send + 'static,
+    {
         let inbox = self.clone();
         let transaction = async move {
-            let (mut tx, _) = Db::begin(&inbox, &[], Limits::BOOKKEEPING).await?;
+            let mut tx = begin(&inbox).await?;
             match work(inbox, &mut tx).await {
                 Ok(answer) => match Db::commit(tx).await {
                     Ok(()) => Ok(answer),

@@ -5,6 +5,8 @@ mod classify;
 mod clock;
 mod dead_letters;
 mod inbox;
+#[cfg(feature = "mysql")]
+mod mysql;
 mod prune;
 mod registry;
 mod schema;
@@ -108,6 +110,11 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
         claims: &[Claim],
         limits: Limits,
     ) -> impl Future<Output = Result<(Self::Tx, Vec<Verdict>), Error>> + Send;
+
+    /// Where tables are made: by default a transaction like any other, in which no two processes make them at once.
+    fn begin_migration(inbox: &Inbox<Self>) -> impl Future<Output = Result<Self::Tx, Error>> + Send {
+        async move { Ok(Self::begin(inbox, &[], Limits::BOOKKEEPING).await?.0) }
+    }
 
     /// Whether the transaction is still the one that holds the claims.
     fn check(tx: &mut Self::Tx) -> impl Future<Output = Result<(), Error>> + Send;

@@ -13,6 +13,10 @@ pub enum Risk {
     SynchronousBelowFull,
     /// The database is in memory: it ends with the process.
     InMemory,
+    /// MySQL's `innodb_flush_log_at_trx_commit` isn't 1: a crash of the machine may take back the last second's commits.
+    FlushLogNotAtCommit,
+    /// The inbox's table isn't of the engine InnoDB: its rows belong to no transaction.
+    NotInnoDb,
 }
 
 impl fmt::Display for Risk {
@@ -22,6 +26,12 @@ impl fmt::Display for Risk {
                 "`PRAGMA synchronous` is below FULL: set it to FULL on every connection of the pool, or `.allow(Risk::SynchronousBelowFull)`"
             }
             Self::InMemory => "the database is in memory: give it a file, or `.allow(Risk::InMemory)`",
+            Self::FlushLogNotAtCommit => {
+                "`innodb_flush_log_at_trx_commit` is not 1: set it to 1 on the server, or `.allow(Risk::FlushLogNotAtCommit)`"
+            }
+            Self::NotInnoDb => {
+                "the inbox's table is not of the engine InnoDB: `ALTER TABLE … ENGINE = InnoDB`, or `.allow(Risk::NotInnoDb)`"
+            }
         })
     }
 }
@@ -73,7 +83,7 @@ impl<Db: Store> Inbox<Db> {
     /// # Errors
     /// [`SchemaError::Newer`] if a later release has been here, else the database's own error.
     pub async fn migrate(&self) -> Result<(), SchemaError> {
-        self.write(|inbox, connection| {
+        self.write_in(|inbox| Box::pin(Db::begin_migration(inbox)), |inbox, connection| {
             Box::pin(async move {
                 inbox.run(connection, LEDGER, Vec::new()).await?;
                 let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
