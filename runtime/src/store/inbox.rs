@@ -258,7 +258,8 @@ impl<Db: Store> Inbox<Db> {
         E: From<Error> + Send + 'static,
         F: for<'c> FnOnce(Self, &'c mut Db::Connection) -> BoxFuture<'c, Result<T, E>> + Send + 'static,
     {
-        self.write_in(|inbox| Box::pin(async move { Ok(Db::begin(inbox, &[], Limits::BOOKKEEPING).await?.0) }), work).await
+        self.write_in(|inbox| Box::pin(async move { Ok(Db::begin(inbox, &[], Limits::BOOKKEEPING).await?.0) }), work)
+            .await
     }
 
     /// As [`Inbox::write`], in a transaction that is begun otherwise.

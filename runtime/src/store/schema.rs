@@ -83,23 +83,26 @@ impl<Db: Store> Inbox<Db> {
     /// # Errors
     /// [`SchemaError::Newer`] if a later release has been here, else the database's own error.
     pub async fn migrate(&self) -> Result<(), SchemaError> {
-        self.write_in(|inbox| Box::pin(Db::begin_migration(inbox)), |inbox, connection| {
-            Box::pin(async move {
-                inbox.run(connection, LEDGER, Vec::new()).await?;
-                let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
-                if found > known {
-                    return Err(SchemaError::Newer { found, known });
-                }
-                for (version, statements) in (1_i64..).zip(Db::MIGRATIONS).filter(|(version, _)| *version > found) {
-                    for statement in *statements {
-                        inbox.run(connection, statement, Vec::new()).await?;
+        self.write_in(
+            |inbox| Box::pin(Db::begin_migration(inbox)),
+            |inbox, connection| {
+                Box::pin(async move {
+                    inbox.run(connection, LEDGER, Vec::new()).await?;
+                    let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
+                    if found > known {
+                        return Err(SchemaError::Newer { found, known });
                     }
-                    let applied = "INSERT INTO {schema} (version, applied_at) VALUES (?, {now})";
-                    inbox.run(connection, applied, vec![version.into()]).await?;
-                }
-                Ok(())
-            })
-        })
+                    for (version, statements) in (1_i64..).zip(Db::MIGRATIONS).filter(|(version, _)| *version > found) {
+                        for statement in *statements {
+                            inbox.run(connection, statement, Vec::new()).await?;
+                        }
+                        let applied = "INSERT INTO {schema} (version, applied_at) VALUES (?, {now})";
+                        inbox.run(connection, applied, vec![version.into()]).await?;
+                    }
+                    Ok(())
+                })
+            },
+        )
         .await
     }
 

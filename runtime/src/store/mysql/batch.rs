@@ -36,9 +36,8 @@ impl Batches {
             insert_many: inbox.sql("INSERT INTO {inbox} (consumer, message_key, received_at, payload, claim) VALUES "),
             unchanged: inbox.sql(" ON DUPLICATE KEY UPDATE consumer = {inbox}.consumer"),
             // An overflow, and so an error, if there is a row: begin's answer carries no rows.
-            select_prior: inbox.sql(
-                "; SELECT failures + 9223372036854775807 + 1 FROM {attempts} WHERE (consumer, message_key) = (",
-            ),
+            select_prior: inbox
+                .sql("; SELECT failures + 9223372036854775807 + 1 FROM {attempts} WHERE (consumer, message_key) = ("),
             select_held: inbox.sql(
                 " AS ours, attempt.failures, attempt.starts FROM {inbox} AS held LEFT JOIN {attempts} AS attempt \
                  ON attempt.consumer = held.consumer AND attempt.message_key = held.message_key WHERE ",
@@ -112,9 +111,7 @@ impl Batches {
 
     /// The checked commit: the savepoint is there only if the transaction is the one that was begun.
     pub(super) fn commit(marker: &Marker) -> String {
-        format!(
-            "RELEASE SAVEPOINT inboxed; XA END '{marker}'; XA COMMIT '{marker}' ONE PHASE; {RESTORE}{marker}')"
-        )
+        format!("RELEASE SAVEPOINT inboxed; XA END '{marker}'; XA COMMIT '{marker}' ONE PHASE; {RESTORE}{marker}')")
     }
 
     /// How many answers [`Batches::commit`] gives until the transaction is committed.

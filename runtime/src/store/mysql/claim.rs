@@ -11,7 +11,7 @@ use super::transaction::MySqlTransaction;
 use crate::error::{Class, Error};
 use crate::key::Key;
 use crate::store::attempts::Attempts;
-use crate::store::{Claim, ConsumerId, Inbox, Limits, Row, Store as _, Verdict, classify};
+use crate::store::{Claim, ConsumerId, Inbox, Limits, Row, Verdict, classify};
 
 /// A key in its namespace.
 type Name<'a> = (ConsumerId, &'a str);
@@ -52,7 +52,9 @@ async fn try_begin(
     let mut tx = MySqlTransaction::new(inbox).await?;
     let claimed = tokio::time::timeout(wait, async {
         match claims {
-            [one] if one.keys().count() == 1 => claim_one(&mut tx, inbox, one, limits).await.map(|verdict| vec![verdict]),
+            [one] if one.keys().count() == 1 => {
+                claim_one(&mut tx, inbox, one, limits).await.map(|verdict| vec![verdict])
+            }
             _ => claim_group(&mut tx, inbox, claims, limits).await,
         }
     });
