@@ -13,6 +13,10 @@ pub enum Risk {
     SynchronousBelowFull,
     /// The database is in memory: it ends with the process.
     InMemory,
+    /// Postgres runs with `fsync = off`: a power cut may take back the last commits, or the whole database.
+    FsyncOff,
+    /// The inbox's table is UNLOGGED: a crash of the server empties it.
+    Unlogged,
 }
 
 impl fmt::Display for Risk {
@@ -22,6 +26,10 @@ impl fmt::Display for Risk {
                 "`PRAGMA synchronous` is below FULL: set it to FULL on every connection of the pool, or `.allow(Risk::SynchronousBelowFull)`"
             }
             Self::InMemory => "the database is in memory: give it a file, or `.allow(Risk::InMemory)`",
+            Self::FsyncOff => "the server runs with `fsync = off`: switch it on, or `.allow(Risk::FsyncOff)`",
+            Self::Unlogged => {
+                "a crash of the server empties an UNLOGGED table: `ALTER TABLE … SET LOGGED` on the inbox's, or `.allow(Risk::Unlogged)`"
+            }
         })
     }
 }
@@ -75,6 +83,9 @@ impl<Db: Store> Inbox<Db> {
     pub async fn migrate(&self) -> Result<(), SchemaError> {
         self.write(|inbox, connection| {
             Box::pin(async move {
+                if let Some(lock) = Db::LOCK_MIGRATIONS {
+                    inbox.run(connection, lock, Vec::new()).await?;
+                }
                 inbox.run(connection, LEDGER, Vec::new()).await?;
                 let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
                 if found > known {
