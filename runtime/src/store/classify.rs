@@ -23,6 +23,10 @@ fn by_code(error: &dyn DatabaseError) -> Option<Class> {
     if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
         return super::sqlite::class_of_code(error.code()?.parse().ok()?);
     }
+    #[cfg(feature = "postgres")]
+    if error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
+        return super::postgres::class_of_code(&error.code()?);
+    }
     let _ = error;
     None
 }
