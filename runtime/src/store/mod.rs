@@ -7,6 +7,8 @@ mod dead_letters;
 mod inbox;
 #[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod prune;
 mod registry;
 mod schema;
@@ -42,7 +44,7 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A database that can hold an inbox: `sqlx::Sqlite`. Sealed.
+/// A database that can hold an inbox: `sqlx::Sqlite`, `sqlx::Postgres`. Sealed.
 ///
 /// It holds what differs between databases; the bookkeeping around it is written once, over [`Store::run`].
 #[diagnostic::on_unimplemented(
@@ -76,6 +78,16 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
 
     /// What a SELECT ends with to lock its rows until the transaction ends, where a lock of the whole doesn't do so.
     const FOR_UPDATE: &'static str;
+
+    /// As [`Store::FOR_UPDATE`], passing over the rows that another transaction holds.
+    const SKIP_LOCKED: &'static str;
+
+    /// The schema of the tables if the user names none, where a statement has to name it.
+    const DEFAULT_SCHEMA: Option<&'static str> = None;
+
+    /// The statement that makes concurrent migrations wait for one another until the transaction ends, where BEGIN
+    /// doesn't do so.
+    const LOCK_MIGRATIONS: Option<&'static str> = None;
 
     /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
     /// the tables' names.

@@ -17,6 +17,10 @@ pub enum Risk {
     FlushLogNotAtCommit,
     /// The inbox's table isn't of the engine InnoDB: its rows belong to no transaction.
     NotInnoDb,
+    /// Postgres runs with `fsync = off`: a power cut may take back the last commits, or the whole database.
+    FsyncOff,
+    /// The inbox's table is UNLOGGED: a crash of the server empties it.
+    Unlogged,
 }
 
 impl fmt::Display for Risk {
@@ -31,6 +35,10 @@ impl fmt::Display for Risk {
             }
             Self::NotInnoDb => {
                 "the inbox's table is not of the engine InnoDB: `ALTER TABLE … ENGINE = InnoDB`, or `.allow(Risk::NotInnoDb)`"
+            }
+            Self::FsyncOff => "the server runs with `fsync = off`: switch it on, or `.allow(Risk::FsyncOff)`",
+            Self::Unlogged => {
+                "a crash of the server empties an UNLOGGED table: `ALTER TABLE … SET LOGGED` on the inbox's, or `.allow(Risk::Unlogged)`"
             }
         })
     }
@@ -87,6 +95,9 @@ impl<Db: Store> Inbox<Db> {
             |inbox| Box::pin(Db::begin_migration(inbox)),
             |inbox, connection| {
                 Box::pin(async move {
+                    if let Some(lock) = Db::LOCK_MIGRATIONS {
+                        inbox.run(connection, lock, Vec::new()).await?;
+                    }
                     inbox.run(connection, LEDGER, Vec::new()).await?;
                     let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
                     if found > known {

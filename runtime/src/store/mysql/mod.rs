@@ -57,6 +57,7 @@ impl Store for MySql {
     // Without the session's time zone, in which an hour comes twice a year.
     const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const FOR_UPDATE: &'static str = " FOR UPDATE";
+    const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
 
     fn on_conflict(_: &str) -> String {

@@ -43,7 +43,7 @@ pub(crate) trait Fixture: Sized + Send + Sync + 'static {
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(crate) fn server(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| {
-        panic!("{variable} isn't set. Start the servers: scripts/services start; eval \"$(scripts/services env)\"")
+        panic!("{variable} isn't set: run `scripts/services start` and `eval \"$(scripts/services env)\"`")
     })
 }
 
