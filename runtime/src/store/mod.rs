@@ -85,10 +85,6 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The schema of the tables if the user names none, where a statement has to name it.
     const DEFAULT_SCHEMA: Option<&'static str> = None;
 
-    /// The statement that makes concurrent migrations wait for one another until the transaction ends, where BEGIN
-    /// doesn't do so.
-    const LOCK_MIGRATIONS: Option<&'static str> = None;
-
     /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
     /// the tables' names.
     const MIGRATIONS: &'static [&'static [&'static str]];
