@@ -155,6 +155,10 @@ pub struct Claim {
     pub payload: i64,
 }
 
+/// The payload of rows that were taken over from another table: nothing is known of it, so it differs from none.
+#[cfg(feature = "postgres")]
+pub(crate) const UNKNOWN_PAYLOAD: i64 = 0;
+
 impl Claim {
     /// The keys this claim holds: one, or two while an old key's rows live.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
