@@ -6,7 +6,10 @@ use super::{ConsumerId, Inbox, Store, Value, clock};
 use crate::error::Error;
 
 /// Rows looked at in one transaction.
-const BATCH: i64 = 500;
+const BATCH: i64 = PLACES as i64;
+
+/// Places for a batch's keys, the same number each time so that the statement is prepared once.
+const PLACES: usize = 500;
 
 /// How long another process leaves a consumer alone whose pruner may have died.
 const LEASE: Duration = Duration::from_mins(1);
@@ -104,11 +107,18 @@ impl<Db: Store> Inbox<Db> {
         }
         self.write(move |inbox, connection| {
             Box::pin(async move {
-                let rows = inbox.run(connection, &count, arguments()).await?;
-                inbox.run(connection, &format!("DELETE {expired}"), arguments()).await?;
+                // By their keys: a DELETE over the range would wait for each claim in it that is still open.
+                let keys =
+                    inbox.run(connection, &format!("SELECT message_key {expired} LIMIT {BATCH}"), arguments()).await?;
+                if let Some(last) = keys.last() {
+                    let places = vec!["?"; PLACES].join(", ");
+                    let delete = format!("DELETE {expired} AND message_key IN ({places})");
+                    let keys = keys.iter().chain(std::iter::repeat(last)).take(PLACES).map(|key| key.0[0].clone());
+                    inbox.run(connection, &delete, arguments().into_iter().chain(keys).collect()).await?;
+                }
                 let renew = "UPDATE {consumers} SET pruned_at = {now} + ? WHERE id = ?";
                 inbox.run(connection, renew, vec![clock::microseconds(LEASE).into(), consumer.into()]).await?;
-                Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?.unsigned_abs())
+                Ok(keys.len() as u64)
             })
         })
         .await

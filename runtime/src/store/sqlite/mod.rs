@@ -67,6 +67,7 @@ impl Store for Sqlite {
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
     // Every bookkeeping transaction holds SQLite's one write lock from its BEGIN.
     const FOR_UPDATE: &'static str = "";
+    const SKIP_LOCKED: &'static str = "";
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
 
     fn on_conflict(key: &str) -> String {
