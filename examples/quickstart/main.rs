@@ -2,18 +2,14 @@
 //! `{"event_id":"evt-1","account":7,"cents":250}`, from the file beside it, a file of yours, or standard input:
 //! `cargo run --example quickstart [-- FILE | -]`.
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::time::Duration;
-use std::{error::Error, fs, io, process};
+use std::{collections::HashMap, error::Error, fs, io, path::Path, process, time::Duration};
 
 use inboxed::broker::{Source, Transport};
 use inboxed::memory::{Memory, Message};
-use inboxed::store::Filter;
+use inboxed::store::{DeadLetter, Filter};
 use inboxed::{Consumer, Inbox, idempotent};
 use serde::Deserialize;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
-use sqlx::{Sqlite, SqliteConnection};
+use sqlx::{Sqlite, SqliteConnection, SqlitePool};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -76,13 +72,10 @@ fn publish(lines: &[String]) -> Memory {
 }
 
 /// Runs one process after another: each of the first three is killed in the middle of its work.
-fn run_processes<F>(broker: &Memory, process: impl Fn() -> F) -> Result<()>
-where
-    F: Future<Output = Result<()>> + Send + 'static,
-{
+fn run_all<F: Future<Output = Result<()>> + Send + 'static>(broker: &Memory, start: impl Fn() -> F) -> Result<()> {
     for kills in 0.. {
         let runtime = tokio::runtime::Runtime::new()?;
-        let (process, before) = (runtime.spawn(process()), broker.counts("deposits").deliveries);
+        let (process, before) = (runtime.spawn(start()), broker.counts("deposits").deliveries);
         while !process.is_finished() && (kills >= 3 || broker.counts("deposits").deliveries < before + 100) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -94,11 +87,8 @@ where
     Ok(())
 }
 
-struct Counts {
-    effects: i64,
-    distinct: i64,
-    cents: i64,
-}
+/// The effects, those of them that are another message's, and the sum of all balances.
+type Counts = (i64, i64, i64);
 
 fn main() -> Result<()> {
     let events = match std::env::args().nth(1).as_deref() {
@@ -111,51 +101,48 @@ fn main() -> Result<()> {
     let expected = parsed.map(|event| (event.event_id, event.cents)).collect::<HashMap<_, _>>();
     let (messages, cents) = (i64::try_from(expected.len())?, expected.values().sum::<i64>());
     let folder = tempfile::tempdir()?;
-    let row = |name: &str, counts: &Counts| {
-        let (doubled, lost) = (counts.effects - counts.distinct, messages - counts.distinct);
-        println!("{name:<10} {:>8} {:>8} {:>6} {:>14}", counts.effects, doubled, lost, counts.cents);
+    let row = |name: &str, (effects, distinct, cents): Counts| {
+        let (doubled, lost) = (effects - distinct, messages - distinct);
+        println!("{name:<10} {effects:>8} {doubled:>8} {lost:>6} {cents:>14}");
     };
 
     println!("{:<10} {:>8} {:>8} {:>6} {:>14}", "", "effects", "doubled", "lost", "balance");
-    row("expected", &Counts { effects: messages, distinct: messages, cents });
+    row("expected", (messages, messages, cents));
 
     let (database, broker) = (new_database(&folder.path().join("naive.sqlite"))?, publish(&lines));
-    run_processes(&broker, || naive_consumer(database.clone(), broker.clone()))?;
-    row("naive", &count(&database)?.0);
+    run_all(&broker, || naive_consumer(database.clone(), broker.clone()))?;
+    row("naive", count(&database)?.0);
 
     let (database, broker) = (new_database(&folder.path().join("exact.sqlite"))?, publish(&lines));
-    run_processes(&broker, || exact_consumer(database.clone(), broker.clone()))?;
+    run_all(&broker, || exact_consumer(database.clone(), broker.clone()))?;
     let (exact, dead_letters) = count(&database)?;
-    row("idempotent", &exact);
+    row("idempotent", exact);
 
-    for letter in dead_letters {
-        println!("dead letter: {letter}");
-    }
-    let lost = messages - exact.distinct;
-    let verdict = if exact.effects == messages && lost == 0 && exact.cents == cents { "exact" } else { "wrong" };
+    print!("{dead_letters}");
+    let (effects, lost) = (exact.0, messages - exact.1);
+    let verdict = if exact == (messages, messages, cents) { "exact" } else { "wrong" };
     let deliveries = broker.counts("deposits").deliveries;
-    println!("{verdict}: {messages} messages, {deliveries} deliveries, {} effects, {lost} lost", exact.effects);
+    println!("{verdict}: {messages} messages, {deliveries} deliveries, {effects} effects, {lost} lost");
     process::exit(i32::from(verdict != "exact"))
 }
 
 #[tokio::main]
 async fn new_database(file: &Path) -> Result<String> {
-    let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(file).create_if_missing(true)).await?;
-    let tables =
-        "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (event_id TEXT)";
-    sqlx::raw_sql(tables).execute(&pool).await?;
-    Ok(format!("sqlite://{}", file.display()))
+    let url = format!("sqlite://{}?mode=rwc", file.display());
+    let sql = "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (event TEXT)";
+    sqlx::raw_sql(sql).execute(&SqlitePool::connect(&url).await?).await?;
+    Ok(url)
 }
 
+/// What a handler made of the events, and a line for each dead letter.
 #[tokio::main]
-async fn count(database: &str) -> Result<(Counts, Vec<String>)> {
+async fn count(database: &str) -> Result<(Counts, String)> {
     let inbox = Inbox::<Sqlite>::connect(database).await?;
     inbox.migrate().await?;
-    let count =
-        "SELECT COUNT(*), COUNT(DISTINCT event_id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
-    let (effects, distinct, cents) = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
+    let count = "SELECT COUNT(*), COUNT(DISTINCT event), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
+    let counts = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
     let letters = inbox.dead_letters().list(Filter::default()).await?;
-    let line = |headers: &inboxed::Headers| headers.get("line").unwrap_or("?").to_owned();
-    let letters = letters.iter().map(|letter| format!("line {}: {}", line(&letter.headers), letter.error)).collect();
-    Ok((Counts { effects, distinct, cents }, letters))
+    let line = |letter: &DeadLetter| letter.headers.get("line").unwrap_or("?").to_owned();
+    let letters = letters.iter().map(|letter| format!("dead letter: line {}: {}\n", line(letter), letter.error));
+    Ok((counts, letters.collect()))
 }
