@@ -92,7 +92,8 @@ impl<Db: Store, S> Consumer<Db, S> {
         self
     }
 
-    /// How often and how late a failed message comes again.
+    /// How often and how late a failed message comes again; by default ten attempts, the first retry within a second and
+    /// later ones within five minutes.
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.options.retry = policy;
         self

@@ -18,6 +18,7 @@ mod redrive;
 mod refused;
 mod routes;
 mod shutdown;
+mod sources;
 mod start;
 mod support;
 mod suspects;

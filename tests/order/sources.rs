@@ -1,0 +1,98 @@
+//! Sources that end, or fail, while the consumer runs.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use inboxed::broker::{
+    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source as Receiving, Transport,
+};
+use inboxed::{Received, State, idempotent};
+use sqlx::SqliteConnection;
+
+use super::common::within;
+use super::support::{Order, Shop, effect, order, record, until};
+
+/// A broker whose sources open, hand this out and then fail so.
+#[derive(Clone)]
+struct Broker {
+    opened: Arc<AtomicU32>,
+    message: Option<u64>,
+    then: fn() -> BrokerError,
+}
+
+impl Broker {
+    fn new(message: Option<u64>, then: fn() -> BrokerError) -> Self {
+        Self { opened: Arc::default(), message, then }
+    }
+}
+
+impl Transport for Broker {
+    type Source = Self;
+
+    const SYSTEM: &'static str = "test";
+
+    async fn open(&self, _: &str) -> Result<Self, BrokerError> {
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        Ok(self.clone())
+    }
+}
+
+impl Receiving for Broker {
+    type Settler = Self;
+    type Token = ();
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn settler(&self) -> Self {
+        self.clone()
+    }
+
+    async fn receive(&mut self, _: usize) -> Result<Vec<Incoming<()>>, BrokerError> {
+        let id = self.message.take().ok_or_else(self.then)?;
+        Ok(vec![Incoming { received: Received::new("orders", order(id)), token: () }])
+    }
+}
+
+impl Settler for Broker {
+    type Token = ();
+
+    async fn settle(&self, settlements: Vec<Settlement<()>>) -> Vec<Settled> {
+        vec![Settled::Confirmed; settlements.len()]
+    }
+
+    async fn extend(&self, tokens: &[&()]) -> Vec<Lease> {
+        vec![Lease::Held; tokens.len()]
+    }
+}
+
+#[tokio::test]
+async fn source_that_opens_and_fails_at_once_is_left_alone_for_longer_each_time() {
+    let shop = Shop::open().await;
+    let broker = Broker::new(None, || BrokerError::Unreachable("the channel was closed".into()));
+    let consumer = shop.consumer().handle("orders", record);
+    consumer.run_until(broker.clone(), tokio::time::sleep(Duration::from_millis(1500))).await.unwrap();
+    // At once, then after at most 0.1 s, 0.2 s, 0.4 s and so on, or half of each.
+    assert!((2..=6).contains(&broker.opened.load(Ordering::SeqCst)), "{}", broker.opened.load(Ordering::SeqCst));
+}
+
+#[idempotent(key = "order:{id}")]
+async fn hangs(order: Order, tx: &mut SqliteConnection, State(begun): State<Arc<AtomicU32>>) -> inboxed::Result<()> {
+    effect(tx, order.id).await?;
+    begun.fetch_add(1, Ordering::SeqCst);
+    pending().await
+}
+
+#[tokio::test]
+async fn shutdown_is_heard_while_the_last_message_of_an_ended_source_runs() {
+    let shop = Shop::open().await;
+    let begun = Arc::new(AtomicU32::new(0));
+    let consumer = shop.consumer().timeout(Duration::from_hours(1)).grace(Duration::from_millis(50));
+    let consumer = consumer.state(Arc::clone(&begun)).handle("orders", hangs);
+    let asked = until("the body runs", async || begun.load(Ordering::SeqCst) == 1);
+    within(consumer.run_until(Broker::new(Some(7), || BrokerError::Ended), asked)).await.unwrap();
+    assert_eq!((shop.effects().await, shop.failures().await), (0, 0));
+}
