@@ -82,6 +82,9 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// As [`Store::FOR_UPDATE`], passing over the rows that another transaction holds.
     const SKIP_LOCKED: &'static str;
 
+    /// Whether a DELETE waits for rows that it only looks at, if other transactions have them open.
+    const DELETE_WAITS: bool = false;
+
     /// The schema of the tables if the user names none, where a statement has to name it.
     const DEFAULT_SCHEMA: Option<&'static str> = None;
 

@@ -6,10 +6,7 @@ use super::{ConsumerId, Inbox, Store, Value, clock};
 use crate::error::Error;
 
 /// Rows looked at in one transaction.
-const BATCH: i64 = PLACES as i64;
-
-/// Places for a batch's keys, the same number each time so that the statement is prepared once.
-const PLACES: usize = 500;
+const BATCH: i64 = 500;
 
 /// How long another process leaves a consumer alone whose pruner may have died.
 const LEASE: Duration = Duration::from_secs(60);
@@ -107,18 +104,16 @@ impl<Db: Store> Inbox<Db> {
         }
         self.write(move |inbox, connection| {
             Box::pin(async move {
-                // By their keys: a DELETE over the range would wait for each claim in it that is still open.
-                let keys =
-                    inbox.run(connection, &format!("SELECT message_key {expired} LIMIT {BATCH}"), arguments()).await?;
-                if let Some(last) = keys.last() {
-                    let places = vec!["?"; PLACES].join(", ");
-                    let delete = format!("DELETE {expired} AND message_key IN ({places})");
-                    let keys = keys.iter().chain(std::iter::repeat(last)).take(PLACES).map(|key| key.0[0].clone());
-                    inbox.run(connection, &delete, arguments().into_iter().chain(keys).collect()).await?;
-                }
+                let rows = if Db::DELETE_WAITS {
+                    delete_one_by_one(&inbox, connection, consumer, &expired, arguments()).await?
+                } else {
+                    let rows = inbox.run(connection, &count, arguments()).await?;
+                    inbox.run(connection, &format!("DELETE {expired}"), arguments()).await?;
+                    rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?.unsigned_abs()
+                };
                 let renew = "UPDATE {consumers} SET pruned_at = {now} + ? WHERE id = ?";
                 inbox.run(connection, renew, vec![clock::microseconds(LEASE).into(), consumer.into()]).await?;
-                Ok(keys.len() as u64)
+                Ok(rows)
             })
         })
         .await
@@ -155,4 +150,20 @@ impl<Db: Store> Inbox<Db> {
         })
         .await
     }
+}
+
+/// Removes the rows by their keys, for a database whose DELETE would wait for each open claim that it passes.
+async fn delete_one_by_one<Db: Store>(
+    inbox: &Inbox<Db>,
+    connection: &mut Db::Connection,
+    consumer: ConsumerId,
+    expired: &str,
+    arguments: Vec<Value>,
+) -> Result<u64, Error> {
+    let rows = inbox.run(connection, &format!("SELECT message_key {expired}"), arguments).await?;
+    for row in &rows {
+        let delete = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
+        inbox.run(connection, delete, vec![consumer.into(), row.text(0)?.into()]).await?;
+    }
+    Ok(rows.len() as u64)
 }

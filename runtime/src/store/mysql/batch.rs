@@ -117,13 +117,18 @@ impl Batches {
     /// How many answers [`Batches::commit`] gives until the transaction is committed.
     pub(super) const COMMITTED: usize = 3;
 
-    /// Ends the transaction as one to be rolled back, which fails if the database has decided so before.
+    /// Ends the transaction's statements, without a decision.
     pub(super) fn end(marker: &Marker) -> String {
         format!("XA END '{marker}'")
     }
 
     pub(super) fn rollback(marker: &Marker) -> String {
-        format!("XA ROLLBACK '{marker}'; {RESTORE}{marker}')")
+        format!("XA ROLLBACK '{marker}'")
+    }
+
+    /// Gives the session back as it was.
+    pub(super) fn restore(marker: &Marker) -> String {
+        format!("{RESTORE}{marker}')")
     }
 }
 

@@ -210,7 +210,7 @@ fn find(held: &BTreeMap<(ConsumerId, String), Held>, (consumer, key): Name<'_>) 
 /// A session on which work was left open can't begin: another one can.
 fn begin_error(error: sqlx::Error) -> Error {
     match code::number(&error) {
-        Some(code::XA_STATE | code::XA_OUTSIDE) => Error::with_class(error, Class::Contention),
+        Some(code::XA_STATE | code::XA_OUTSIDE | code::IN_TRANSACTION) => Error::with_class(error, Class::Contention),
         _ => Error::with_class(error.to_string(), classify(&error)),
     }
 }

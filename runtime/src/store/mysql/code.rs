@@ -10,6 +10,8 @@ pub(super) const OUT_OF_RANGE: u16 = 1690;
 pub(super) const XA_STATE: u16 = 1399;
 /// Work was begun on the session outside of XA.
 pub(super) const XA_OUTSIDE: u16 = 1400;
+/// The isolation of the next transaction can't be set in the middle of one.
+pub(super) const IN_TRANSACTION: u16 = 1568;
 
 /// The class of an error number; `None` if the statement itself is at fault. Our own deadline's 1969 (MariaDB) and 3024
 /// (MySQL) are the body's failure.
@@ -33,4 +35,9 @@ pub(in crate::store) fn class_of_code(number: u16) -> Option<Class> {
 pub(super) fn number(error: &sqlx::Error) -> Option<u16> {
     let error = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
     Some(error.number())
+}
+
+/// Whether XA says that the database itself has rolled the transaction back: for whatever reason, a deadlock, a timeout.
+pub(super) fn ended_by_database(error: &sqlx::Error) -> bool {
+    matches!(number(error), Some(1402 | 1613 | 1614))
 }

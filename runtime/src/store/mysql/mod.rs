@@ -58,6 +58,7 @@ impl Store for MySql {
     const NOW: &'static str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
     const FOR_UPDATE: &'static str = " FOR UPDATE";
     const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
+    const DELETE_WAITS: bool = true;
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
 
     fn on_conflict(_: &str) -> String {

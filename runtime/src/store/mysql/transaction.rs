@@ -135,7 +135,13 @@ impl MySqlTransaction {
                 Ok(())
             }
             Ok(Err(error)) => {
+                let swallowed = answers == 0 && code::number(&error).is_some() && self.ended_by_database().await;
                 self.hang_up();
+                if swallowed {
+                    let text = "the database ended the transaction, by a deadlock or a timeout, and the body swallowed \
+                                that error: nothing was kept; pass every database error on";
+                    return Err(CommitError::Refused(Error::with_class(text, Class::Contention)));
+                }
                 Err(refused(&error, answers))
             }
             Err(_) => {
@@ -186,14 +192,30 @@ impl MySqlTransaction {
         Ok(())
     }
 
+    /// A savepoint that isn't there says nothing of why: where the database has ended the transaction, XA can't.
+    async fn ended_by_database(&mut self) -> bool {
+        let ended = self.connection.execute(AssertSqlSafe(Batches::end(&self.marker))).await;
+        ended.is_err_and(|error| code::number(&error).is_some())
+    }
+
     async fn end_rolled_back(&mut self) -> Result<(), sqlx::Error> {
-        // Refused after a deadlock, in which the database has ended it before us.
-        match self.connection.execute(AssertSqlSafe(Batches::end(&self.marker))).await {
-            Ok(_) => {}
-            Err(error) if code::number(&error).is_some() => {}
-            Err(error) => return Err(error),
+        let whole = format!(
+            "{}; {}; {}",
+            Batches::end(&self.marker),
+            Batches::rollback(&self.marker),
+            Batches::restore(&self.marker)
+        );
+        match self.connection.execute(AssertSqlSafe(whole)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if code::number(&error).is_none() => return Err(error),
+            // After a deadlock the database has ended it before us, and says so once more.
+            Err(_) => {}
         }
-        self.connection.execute(AssertSqlSafe(Batches::rollback(&self.marker))).await.map(drop)
+        match self.connection.execute(AssertSqlSafe(Batches::rollback(&self.marker))).await {
+            Err(error) if !code::ended_by_database(&error) => return Err(error),
+            _ => {}
+        }
+        self.connection.execute(AssertSqlSafe(Batches::restore(&self.marker))).await.map(drop)
     }
 
     async fn end_migration(&mut self) {

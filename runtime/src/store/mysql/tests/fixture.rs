@@ -47,15 +47,6 @@ impl MySqlDatabase {
         connection.close().await.unwrap();
         number
     }
-
-    /// How many sessions there are in this database, but for the one that looks.
-    pub(crate) async fn sessions(&self) -> i64 {
-        self.number(&format!(
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{}' AND id <> CONNECTION_ID()",
-            self.name
-        ))
-        .await
-    }
 }
 
 impl Fixture for MySqlDatabase {

@@ -46,9 +46,12 @@ async fn commit_rollback_and_begin_in_a_body_are_refused() {
 }
 
 /// A body that loses a deadlock: it has written an effect, holds one row of `stock` and waits for the other.
-async fn deadlocked(fixture: &fixture::MySqlDatabase) -> (<MySql as crate::store::Store>::Tx, sqlx::Error) {
+async fn deadlocked(
+    fixture: &fixture::MySqlDatabase,
+    inbox: &Inbox<MySql>,
+) -> (<MySql as crate::store::Store>::Tx, sqlx::Error) {
     fixture.execute("CREATE TABLE stock (id INT PRIMARY KEY, n INT); INSERT INTO stock VALUES (1, 0), (2, 0)").await;
-    let (mut tx, _) = begin(fixture.inbox(), &claim("order:1")).await;
+    let (mut tx, _) = begin(inbox, &claim("order:1")).await;
     effect::<MySql>(&mut tx, &claim("order:1")).await.unwrap();
     tx.execute("UPDATE stock SET n = n + 1 WHERE id = 1").await.unwrap();
     let url = fixture.url();
@@ -63,7 +66,11 @@ async fn deadlocked(fixture: &fixture::MySqlDatabase) -> (<MySql as crate::store
     });
     let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' \
                  AND trx_query = 'UPDATE stock SET n = n + 1 WHERE id = 1'";
-    let look = || fixture.number(waits);
+    let look = async || {
+        // The server renews that table only if nobody has read it for a tenth of a second.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        fixture.number(waits).await
+    };
     crate::store::suite::eventually("the other waits", look, |waiting| *waiting > 0).await;
     let lost = tx.execute("UPDATE stock SET n = n + 1 WHERE id = 2").await.unwrap_err();
     other.await.unwrap();
@@ -73,7 +80,7 @@ async fn deadlocked(fixture: &fixture::MySqlDatabase) -> (<MySql as crate::store
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_swallowed_deadlock_commits_nothing() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
-    let (mut tx, lost) = deadlocked(&fixture).await;
+    let (mut tx, lost) = deadlocked(&fixture, fixture.inbox()).await;
     assert_eq!(number(&lost), 1213);
     // The rest of the body would be committed statement by statement if the database let it.
     effect::<MySql>(&mut tx, &claim("order:1")).await.unwrap_err();
@@ -85,11 +92,14 @@ async fn a_swallowed_deadlock_commits_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deadlock_is_contention_and_its_connection_serves_again() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
-    let (tx, lost) = deadlocked(&fixture).await;
+    let inbox = Inbox::new(fixture.pool(1).await);
+    let session = ask(&inbox, "SELECT CONNECTION_ID()").await;
+    let (tx, lost) = deadlocked(&fixture, &inbox).await;
     assert_eq!(Error::from(lost).class(), Class::Contention);
     MySql::rollback(tx).await;
+    assert_eq!(ask(&inbox, "SELECT CONNECTION_ID()").await, session, "it was replaced, not returned");
     assert_eq!((effects(fixture.inbox()).await, rows(fixture.inbox()).await), (0, 0));
-    crate::store::suite::deliver(fixture.inbox(), &claim("order:1")).await.unwrap();
+    crate::store::suite::deliver(&inbox, &claim("order:1")).await.unwrap();
     assert_eq!(effects(fixture.inbox()).await, 1);
 }
 
