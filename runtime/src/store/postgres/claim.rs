@@ -123,13 +123,11 @@ impl Statements {
 
     /// The lane's state after this beginning was committed.
     pub(super) fn after(claims: &[Claim], limits: Limits, session: &Session) -> Session {
-        match session.backend {
-            None => *session,
-            Some(_) => {
-                let prepared = session.prepared || rows(claims).len() == 1;
-                Session { prepared, times: Some(Times::of(limits)), ..*session }
-            }
+        if session.backend.is_none() {
+            return *session;
         }
+        let prepared = session.prepared || rows(claims).len() == 1;
+        Session { prepared, times: Some(Times::of(limits)), ..*session }
     }
 }
 
@@ -183,8 +181,8 @@ pub(super) async fn verdicts(
     }
     let (verdicts, given_up) = judge(claims, &fresh, &refused);
     for (consumer, key) in given_up {
-        let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-        inbox.run(connection, give_up, vec![consumer.into(), key.into()]).await?;
+        let delete = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
+        inbox.run(connection, delete, vec![consumer.into(), key.into()]).await?;
     }
     Ok(verdicts)
 }

@@ -142,7 +142,7 @@ const EXPECTED: &[(&str, &[&str])] = &[
 ];
 
 /// What can be said of a table, a line each. The guard's function is compared by its text.
-const FACTS: &str = r#"
+const FACTS: &str = r"
 SELECT CASE WHEN relkind = 'r' AND NOT relrowsecurity THEN 'an ordinary table'
             ELSE 'kind ' || relkind::text || ', row level security ' || relrowsecurity::text END
   FROM pg_class WHERE oid = to_regclass(?)
@@ -162,7 +162,7 @@ SELECT 'trigger ' || tgname || ', type ' || tgtype
        || CASE WHEN tgfoid = to_regproc(?) AND btrim(prosrc, E' \n\t') = btrim(?, E' \n\t')
                THEN ', calling ' || ? || ' as migrated' ELSE ', calling another function' END
   FROM pg_trigger JOIN pg_proc ON pg_proc.oid = tgfoid WHERE tgrelid = to_regclass(?) AND NOT tgisinternal
-"#;
+";
 
 /// Compares the tables with those that the migrations make.
 pub(super) async fn differences(inbox: &Inbox<Postgres>) -> Result<Vec<String>, Error> {

@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode, with one connection to the server: the hardest case of a pooler.
+//! `PgBouncer` in transaction mode, with one connection to the server: the hardest case of a pooler.
 
 use sqlx::Connection as _;
 
@@ -56,7 +56,7 @@ async fn p05_tables_failures_and_registry_work_through_a_pooler() {
     inbox.check_risks().await.unwrap();
     assert_eq!(inbox.record_failure(&claim("order:1"), "it's \\ no stock").await.unwrap(), 1);
     let id = crate::store::suite::registry::register(&inbox, "shop", "queue", &["orders"]).await.unwrap();
-    inbox.prune(id, Duration::from_secs(60)).await.unwrap();
+    inbox.prune(id, Duration::from_mins(1)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
