@@ -1,4 +1,48 @@
 //! Exactly-once effects on at-least-once delivery.
+//!
+//! A broker delivers a message again after a crash, a lost acknowledgement or a producer's retry. [`idempotent`] makes a
+//! handler safe to run twice: its key, recorded under a unique constraint in the effect's own transaction, lets the effect
+//! happen once, and only the commit's proof acknowledges.
+//!
+//! ```
+//! use inboxed::{Consumer, Inbox, Outcome, idempotent};
+//! use sqlx::SqliteConnection;
+//!
+//! #[derive(serde::Deserialize)]
+//! struct OrderPlaced {
+//!     order_id: u32,
+//! }
+//!
+//! #[idempotent(key = "order:{order_id}:placed")]
+//! async fn store_order(order: OrderPlaced, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+//!     sqlx::query("INSERT INTO orders VALUES (?)").bind(order.order_id).execute(tx).await?;
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let url = format!("sqlite://{}", folder.path().join("shop.db").display());
+//! let inbox = Inbox::connect(&url).await?;
+//! inbox.migrate().await?;
+//! sqlx::query("CREATE TABLE orders (id INTEGER)").execute(inbox.pool()).await?;
+//!
+//! let app = Consumer::new("shop", inbox).handle("orders", store_order);
+//! assert_eq!(app.deliver("orders", r#"{"order_id":7}"#, ()).await?, Outcome::Done);
+//! assert_eq!(app.deliver("orders", r#"{"order_id":7}"#, ()).await?, Outcome::Duplicate);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to | see |
+//! |---|---|
+//! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
+//! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`]; [`memory`] for a broker in the process |
+//! | decode other formats, share a source | [`Decode`], [`on`] |
+//! | open the inbox, look after dead letters | [`Inbox`], [`InboxOptions`], [`store::DeadLetters`] |
+//! | watch it | [`telemetry`], the names of all metrics; spans carry OpenTelemetry's messaging fields |
+//! | prove it | `inboxed::testing::explore`, behind the feature `testing` |
+//! | write an adapter | [`broker`] |
 
 #[cfg(feature = "memory")]
 pub use inboxed_adapters::memory;

@@ -10,15 +10,15 @@ use inboxed::{
 use serde::Deserialize;
 use sqlx::{Connection as _, Sqlite, SqliteConnection};
 
-fn spec<H: Handler<Sqlite, (), Json>>(_: H) -> Spec {
+fn spec<H: Handler<Sqlite, (), Json>>(_: &H) -> Spec {
     H::SPEC
 }
 
-fn identity<S: Send + Sync + 'static>(handler: impl Handler<Sqlite, S, Json>, body: &str) -> Identity {
+fn identity<S: Send + Sync + 'static>(handler: &impl Handler<Sqlite, S, Json>, body: &str) -> Identity {
     handler.prepare(&Received::new("orders", body.to_owned()), &Json).unwrap().identity
 }
 
-fn key(handler: impl Handler<Sqlite, (), Json>, body: &str) -> String {
+fn key(handler: &impl Handler<Sqlite, (), Json>, body: &str) -> String {
     identity(handler, body).name().as_str().to_owned()
 }
 
@@ -53,9 +53,30 @@ async fn the_untouched_body_is_callable_as_effect() {
     assert_eq!(orders, [7]);
 }
 
+mod ledger {
+    use serde::Deserialize;
+    use sqlx::SqliteConnection;
+
+    /// A message that has the name of a type of sqlx's.
+    #[derive(Deserialize)]
+    pub(super) struct Transaction {
+        id: i64,
+    }
+
+    #[inboxed::idempotent(key = "transaction:{id}")]
+    pub(super) async fn book(transaction: Transaction, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+        Ok(super::record(transaction.id, tx).await?)
+    }
+}
+
+#[test]
+fn message_may_be_called_transaction() {
+    assert_eq!(key(&ledger::book, r#"{"id":7}"#), "transaction:7");
+}
+
 #[test]
 fn without_options_the_functions_name_is_the_consumer() {
-    let spec = spec(plain);
+    let spec = spec(&plain);
     assert_eq!((spec.consumer, spec.key), ("plain", "order:{order_id}"));
     assert_eq!((spec.previous_key, spec.timeout, spec.retention), (None, None, None));
     assert_eq!(spec.on_conflict, OnConflict::Acknowledge);
@@ -75,17 +96,17 @@ async fn with_options(order: OrderPlaced, tx: &mut SqliteConnection) -> Result<(
 
 #[test]
 fn options_are_in_the_spec() {
-    let spec = spec(with_options);
+    let spec = spec(&with_options);
     assert_eq!((spec.consumer, spec.key), ("fulfilment", "{order_id}"));
     assert_eq!(spec.previous_key, Some("order:{order_id}"));
     assert_eq!(spec.timeout, Some(Duration::from_millis(1500)));
-    assert_eq!(spec.retention, Some(Duration::from_secs(30 * 24 * 60 * 60)));
+    assert_eq!(spec.retention, Some(Duration::from_hours(30 * 24)));
     assert_eq!(spec.on_conflict, OnConflict::DeadLetter);
 }
 
 #[test]
 fn a_previous_key_is_derived_with_the_present_one() {
-    let Identity::Key { key, previous } = identity::<()>(with_options, r#"{"order_id":7}"#) else { unreachable!() };
+    let Identity::Key { key, previous } = identity::<()>(&with_options, r#"{"order_id":7}"#) else { unreachable!() };
     assert_eq!((key.as_str(), previous.as_ref().map(Key::as_str)), ("7", Some("order:7")));
 }
 
@@ -114,8 +135,8 @@ async fn by_contract(order: OrderChanged, tx: &mut SqliteConnection) -> Result<(
 
 #[test]
 fn without_a_key_the_contract_holds() {
-    assert_eq!(spec(by_contract).key, OrderChanged::KEY);
-    assert_eq!(key(by_contract, r#"{"order_id":7,"type":"Placed","version":2}"#), "order:7:Placed:v2");
+    assert_eq!(spec(&by_contract).key, OrderChanged::KEY);
+    assert_eq!(key(&by_contract, r#"{"order_id":7,"type":"Placed","version":2}"#), "order:7:Placed:v2");
     let message = OrderChanged { order_id: OrderId(7), r#type: Kind::Cancelled, version: 3 };
     assert_eq!(message.key().unwrap().as_str(), "order:7:gone%20for%20good:v3", "the producer's own");
 }
@@ -130,7 +151,7 @@ async fn by_position(Shipped(order, _): Shipped, tx: &mut SqliteConnection) -> R
 
 #[test]
 fn positions_and_dots_reach_inside() {
-    assert_eq!(key(by_position, r#"[{"order_id":7},"box 1"]"#), "7/box%201");
+    assert_eq!(key(&by_position, r#"[{"order_id":7},"box 1"]"#), "7/box%201");
 }
 
 #[derive(Deserialize)]
@@ -155,9 +176,9 @@ async fn by_pattern(Paid { tenant, mut order }: Paid, tx: &mut SqliteConnection)
 #[test]
 fn an_expression_borrows_what_it_reads() {
     let body = r#"{"tenant":"A:b","order":{"order_id":7}}"#;
-    assert_eq!(key(by_expression, body), "A%3Ab:7");
-    assert_eq!(key(by_pattern, body), "a%3Ab:8");
-    assert_eq!(spec(by_expression).key, "(paid.tenant, paid.order.order_id)");
+    assert_eq!(key(&by_expression, body), "A%3Ab:7");
+    assert_eq!(key(&by_pattern, body), "a%3Ab:8");
+    assert_eq!(spec(&by_expression).key, "(paid.tenant, paid.order.order_id)");
 }
 
 macro_rules! handler {
@@ -176,7 +197,7 @@ handler!(made_by_a_macro, "macro:{order_id}");
 
 #[test]
 fn a_template_may_come_out_of_a_macro() {
-    assert_eq!(key(made_by_a_macro::by_template, r#"{"order_id":7}"#), "macro:7");
+    assert_eq!(key(&made_by_a_macro::by_template, r#"{"order_id":7}"#), "macro:7");
 }
 
 #[derive(Clone)]
@@ -208,8 +229,8 @@ async fn with_everything(
 
 #[test]
 fn parameters_come_in_any_order_and_a_part_of_the_state_is_enough() {
-    assert_eq!(identity::<Shop>(with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
-    assert_eq!(identity::<App>(with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
+    assert_eq!(identity::<Shop>(&with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
+    assert_eq!(identity::<App>(&with_everything, r#"{"order_id":7}"#).name().as_str(), "order:7");
 }
 
 #[cfg(any())]
@@ -231,7 +252,7 @@ async fn old(order: OrderPlaced, tx: &mut SqliteConnection) -> Result<(), sqlx::
 #[test]
 #[allow(deprecated)]
 fn attributes_stay() {
-    assert_eq!(spec(old).consumer, "old");
+    assert_eq!(spec(&old).consumer, "old");
 }
 
 mod renamed {
@@ -245,5 +266,5 @@ async fn under_another_name(order: OrderPlaced, tx: &mut SqliteConnection) -> Re
 
 #[test]
 fn the_runtime_may_have_another_path() {
-    assert_eq!(spec(under_another_name).consumer, "under_another_name");
+    assert_eq!(spec(&under_another_name).consumer, "under_another_name");
 }

@@ -153,7 +153,7 @@ fn k01_a_missing_key_field_is_refused_before_it_becomes_a_key() {
 fn k02_an_empty_id_is_refused_by_name() {
     let Err(Refusal::Key(error)) = prepare(&by_name, r#"{"tenant":"a","id":""}"#) else { panic!("it has a key") };
     assert_eq!(error, KeyError::Empty { part: "id".to_owned() });
-    assert_eq!(prepare(&by_name, r#"{"tenant":"a","id":"  "}"#).unwrap(), "a/%20%20");
+    assert!(matches!(prepare(&by_name, r#"{"tenant":"a","id":" \t "}"#), Err(Refusal::Key(KeyError::Empty { .. }))));
 }
 
 /// K03: the same id of two tenants is two messages.
@@ -204,13 +204,14 @@ fn k11_unicode_forms_are_different_keys() {
     assert_ne!(key(&"\u{fb01}"), key(&"fi"));
 }
 
-/// Text that is likely to be ambiguous.
+/// Text that is likely to be ambiguous. Nothing but white space is no part.
 fn text() -> impl Strategy<Value = String> {
-    prop_oneof![
+    let any = prop_oneof![
         "[ab:/%#.~ -]{1,6}",
         "\\PC{1,80}",
         proptest::collection::vec(any::<char>(), 1..300).prop_map(String::from_iter),
-    ]
+    ];
+    any.prop_filter("white space only", |text| !text.trim().is_empty())
 }
 
 fn tuples() -> impl Strategy<Value = Vec<String>> {
@@ -237,7 +238,7 @@ proptest! {
         let mut moved = parts.clone();
         let last = moved[0].pop();
         moved[1].insert(0, last.unwrap());
-        prop_assume!(!moved[0].is_empty());
+        prop_assume!(!moved[0].trim().is_empty());
         prop_assert_ne!(joined(&parts), joined(&moved));
     }
 

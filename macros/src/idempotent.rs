@@ -10,9 +10,9 @@ use crate::expand;
 use crate::model::Function;
 use crate::validate::validate;
 
-pub(crate) fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn attribute(args: TokenStream, item: &TokenStream) -> TokenStream {
     let Ok(function) = syn::parse2::<Function>(item.clone()) else {
-        let error = errors::not_a_function(&item).to_compile_error();
+        let error = errors::not_a_function(item).to_compile_error();
         return quote!(#error #item);
     };
     let mut errors = Errors::default();

@@ -21,7 +21,7 @@ use proc_macro::TokenStream;
 /// Makes a message handler of an `async fn`. Documented at `inboxed::idempotent`.
 #[proc_macro_attribute]
 pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
-    idempotent::attribute(args.into(), item.into()).into()
+    idempotent::attribute(args.into(), &item.into()).into()
 }
 
 /// Gives a message its key. Documented at `inboxed::Event`.

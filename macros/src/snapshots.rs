@@ -44,7 +44,7 @@ fn expand_item(mut item: Item) -> TokenStream {
                 Meta::List(list) => list.tokens,
                 _ => TokenStream::new(),
             };
-            crate::idempotent::attribute(options, function.to_token_stream())
+            crate::idempotent::attribute(options, &function.to_token_stream())
         }
         Item::Struct(message) => {
             take(&mut message.attrs, "derive");

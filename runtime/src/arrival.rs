@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Settled, Settlement};
@@ -54,10 +52,11 @@ pub(crate) struct Duplicate {
 }
 
 impl<Db: Store> Member<Db> {
+    #[allow(clippy::result_large_err, reason = "the arrival goes on either way, and is moved once")]
     pub(crate) fn new(arrival: Arrival, route: Arc<Registered<Db>>) -> Result<Self, (Arrival, Refusal)> {
         match route.handler.prepare(&arrival.received) {
-            Ok(Prepared { identity, message }) => {
-                let claim = Claim { consumer: route.id, identity, payload: payload_hash(&arrival.received.body) };
+            Ok(Prepared { identity, payload, message }) => {
+                let claim = Claim { consumer: route.id, identity, payload };
                 Ok(Self { arrival, route, claim, message: Some(message), running: None })
             }
             Err(refusal) => Err((arrival, refusal)),
@@ -85,14 +84,6 @@ impl<Db: Store> Member<Db> {
     pub(crate) fn take_copies(&mut self) -> Vec<Duplicate> {
         self.running.take().map(Running::finish).unwrap_or_default()
     }
-}
-
-/// Eight bytes of the payload's SHA-256.
-fn payload_hash(body: &Bytes) -> i64 {
-    let digest = Sha256::digest(body);
-    let mut first = [0; 8];
-    first.copy_from_slice(&digest[..8]);
-    i64::from_be_bytes(first)
 }
 
 /// Sends the answers, those of one source in one call, in order. Each delivery leaves the lease keeper first.

@@ -90,6 +90,7 @@ pub trait Proof<T> {
     fn committed(self) -> Committed<T>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<T> Proof<T> for Committed<T> {
     fn committed(self) -> Self {
         self

@@ -1,5 +1,7 @@
 //! From bytes to a handler's message.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
@@ -35,6 +37,12 @@ pub trait Decode<M>: Send + Sync + 'static {
     /// # Errors
     /// Whatever explains to an operator why these bytes aren't a message of this type.
     fn decode(&self, received: &Received) -> Result<M, BoxError>;
+
+    /// The bytes by which a second message under one key is told to be the same again or another, a *key conflict*. A
+    /// decoder that opens an envelope answers what is inside: the envelope is new each time the producer sends.
+    fn payload<'a>(&self, received: &'a Received) -> Cow<'a, [u8]> {
+        Cow::Borrowed(&received.body)
+    }
 }
 
 /// JSON by `serde_json`: integers keep every digit, and trailing bytes are refused.

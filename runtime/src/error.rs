@@ -162,6 +162,12 @@ fn class_inside_anyhow(_: &dyn Any) -> Option<Class> {
     None
 }
 
+/// The text of a panic that was caught.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
+}
+
 /// The class that a chain of sources decides, if it holds a [`Permanent`] or a `sqlx::Error`.
 fn class_of(error: &(dyn StdError + 'static)) -> Option<Class> {
     std::iter::successors(Some(error), |&error| error.source()).find_map(|error| {

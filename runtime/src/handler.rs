@@ -1,11 +1,11 @@
 //! What the attribute makes of an `async fn`: a unit struct that implements [`Handler`].
 
 use std::any::Any;
-use std::convert::Infallible;
 use std::ops::Deref;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use sha2::{Digest, Sha256};
 
 use crate::decode::Decode;
 use crate::error::{BoxError, Error};
@@ -18,10 +18,8 @@ use crate::store::Store;
 /// Written by `#[idempotent]`, not by hand. It has no associated types, so that a public handler may take a private
 /// message.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a handler for a consumer with a `{Db}` inbox and the state `{S}`",
-    label = "not a handler for this consumer",
-    note = "a handler is an `async fn` under `#[inboxed::idempotent(key = \"…\")]` whose transaction parameter is the connection of the inbox's database: `&mut SqliteConnection` for an `Inbox<Sqlite>`",
-    note = "each `State<T>` it takes must be the consumer's state or come from it by `FromRef`: `Consumer::new(…).state(…)` before `.handle(…)`"
+    message = "`{Self}` is not a handler for a consumer with a `{Db}` inbox and the state `{S}`\n\nhelp: a handler is an `async fn` under `#[inboxed::idempotent(key = \"…\")]` whose transaction parameter is the connection of the inbox's own database: `&mut SqliteConnection` for an `Inbox<Sqlite>`",
+    label = "not a handler for this consumer"
 )]
 pub trait Handler<Db: Store, S, D>: Send + Sync + 'static {
     /// What the attribute says of the handler.
@@ -139,6 +137,8 @@ impl Identity {
 pub struct Prepared {
     /// What makes two deliveries this message.
     pub identity: Identity,
+    /// Eight bytes of the payload's SHA-256, by which a duplicate is told from a key conflict.
+    pub payload: i64,
     /// The message.
     pub message: AnyMessage,
 }
@@ -177,12 +177,14 @@ pub trait FromParts<'a, Db: Store, S>: Sized {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, Db: Store, S> FromParts<'a, Db, S> for &'a Key {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error> {
         Ok(parts.key)
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, Db: Store, S> FromParts<'a, Db, S> for &'a Delivery {
     fn from_parts(parts: &mut Parts<'a, Db, S>) -> Result<Self, Error> {
         Ok(parts.delivery)
@@ -232,8 +234,7 @@ impl<T> Deref for State<T> {
 /// }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "the consumer's state is `{S}`, and no `{Self}` comes out of it",
-    note = "give the consumer that state before the handler, `.state(…)`, or implement `inboxed::FromRef<{S}>` for `{Self}`"
+    message = "the consumer's state is `{S}`, and no `{Self}` comes out of it\n\nhelp: give the consumer that state before the handler, `.state(…)`, or implement `inboxed::FromRef<{S}>` for `{Self}`"
 )]
 pub trait FromRef<S> {
     /// Clones the part out of the state.
@@ -243,18 +244,6 @@ pub trait FromRef<S> {
 impl<T: Clone> FromRef<T> for T {
     fn from_ref(state: &T) -> Self {
         state.clone()
-    }
-}
-
-/// The state that has every part, by which the attribute checks parameters where the handler is written. It has no value
-/// and isn't `Clone`, so that it stands beside `FromRef<T> for T`.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct AnyState(Infallible);
-
-impl<T> FromRef<AnyState> for T {
-    fn from_ref(state: &AnyState) -> Self {
-        match state.0 {}
     }
 }
 
@@ -319,7 +308,15 @@ where
     D: Decode<M>,
 {
     let message = decoder.decode(received).map_err(Refusal::Undecodable)?;
-    Ok(Prepared { identity: identity(&message)?, message: Box::new(message) })
+    let payload = payload_hash(&decoder.payload(received));
+    Ok(Prepared { identity: identity(&message)?, payload, message: Box::new(message) })
+}
+
+fn payload_hash(payload: &[u8]) -> i64 {
+    let digest = Sha256::digest(payload);
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    i64::from_be_bytes(first)
 }
 
 /// The message as its own handler knows it.

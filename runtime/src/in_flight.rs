@@ -71,3 +71,53 @@ impl<C> Drop for Running<C> {
         self.end();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOP: ConsumerId = ConsumerId(1);
+
+    fn key(text: &str) -> Key {
+        Key::parse(text).unwrap()
+    }
+
+    #[test]
+    fn copies_wait_for_the_first_in_their_order() {
+        let in_flight = InFlight::default();
+        let (first, _) = in_flight.enter(SHOP, &key("a"), 0).unwrap();
+        assert!(in_flight.enter(SHOP, &key("a"), 1).is_err());
+        assert!(in_flight.enter(SHOP, &key("a"), 2).is_err());
+        assert_eq!(first.finish(), [1, 2]);
+    }
+
+    #[test]
+    fn another_key_or_consumer_does_not_wait() {
+        let in_flight = InFlight::default();
+        let first = in_flight.enter(SHOP, &key("a"), 0).unwrap();
+        assert!(in_flight.enter(SHOP, &key("b"), 1).is_ok());
+        assert!(in_flight.enter(ConsumerId(2), &key("a"), 2).is_ok());
+        drop(first);
+    }
+
+    #[test]
+    fn end_of_a_finished_run_leaves_the_next_one_alone() {
+        let in_flight = InFlight::default();
+        let (first, _) = in_flight.enter(SHOP, &key("a"), 0).unwrap();
+        assert!(first.finish().is_empty());
+        let (second, _) = in_flight.enter(SHOP, &key("a"), 1).unwrap();
+        assert!(in_flight.enter(SHOP, &key("a"), 2).is_err());
+        assert_eq!(second.finish(), [2]);
+    }
+
+    #[test]
+    fn run_that_dies_drops_its_copies_and_makes_room() {
+        let in_flight = InFlight::default();
+        let copy = Arc::new(());
+        let first = in_flight.enter(SHOP, &key("a"), Arc::new(())).unwrap();
+        assert!(in_flight.enter(SHOP, &key("a"), Arc::clone(&copy)).is_err());
+        drop(first);
+        assert_eq!(Arc::strong_count(&copy), 1, "its lease brings it back");
+        assert!(in_flight.enter(SHOP, &key("a"), copy).is_ok());
+    }
+}

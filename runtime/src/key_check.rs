@@ -44,6 +44,7 @@ impl<Name> Stable<Name> for Accepted {}
 
 macro_rules! refused {
     ($verdict:ident: $([$($generics:tt)*] $type:ty),+) => {$(
+        #[diagnostic::do_not_recommend]
         impl<Name, $($generics)*> Part<Name> for $type {
             type Verdict = $verdict;
 

@@ -10,6 +10,9 @@ use tokio::time::Instant;
 use crate::broker::Lease;
 use crate::erased::{AnySettler, Token};
 
+/// The shortest time between two extensions: tokio knows no interval of zero.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// When a delivery's lease runs out, for all who hold the delivery. A delivery without a lease never loses it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseWatch(Option<(Duration, Arc<Mutex<Instant>>)>);
@@ -99,11 +102,128 @@ impl LeaseKeeper {
 }
 
 async fn extend_every_third(keeper: Weak<LeaseKeeper>, lease: Duration) {
-    let mut ticks = tokio::time::interval(lease / 3);
+    let mut ticks = tokio::time::interval((lease / 3).max(SHORTEST));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let Some(keeper) = keeper.upgrade() else { return };
         keeper.extend(lease).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::broker::{Settled, Settlement};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// A broker that counts extensions, and answers what it is told, or never.
+    #[derive(Default)]
+    struct Broker {
+        extended: AtomicU32,
+        answers: Mutex<Option<Lease>>,
+    }
+
+    impl Broker {
+        fn answering(answer: Option<Lease>) -> Arc<Self> {
+            Arc::new(Self { answers: Mutex::new(answer), ..Self::default() })
+        }
+
+        fn extended(&self) -> u32 {
+            self.extended.load(Ordering::SeqCst)
+        }
+    }
+
+    impl AnySettler for Broker {
+        fn settle(&self, _: Vec<Settlement<Token>>) -> BoxFuture<'_, Vec<Settled>> {
+            Box::pin(std::future::ready(Vec::new()))
+        }
+
+        fn extend(&self, tokens: Vec<Token>) -> BoxFuture<'_, Vec<Lease>> {
+            self.extended.fetch_add(u32::try_from(tokens.len()).unwrap(), Ordering::SeqCst);
+            let answer = *self.answers.lock().unwrap();
+            Box::pin(async move {
+                match answer {
+                    Some(answer) => vec![answer; tokens.len()],
+                    None => std::future::pending().await,
+                }
+            })
+        }
+    }
+
+    fn keeper(broker: &Arc<Broker>, keep: bool) -> Arc<LeaseKeeper> {
+        LeaseKeeper::start(Arc::clone(broker) as Arc<dyn AnySettler>, Some(LEASE), keep)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn held_delivery_is_extended_every_third_of_its_lease() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE * 3).await;
+        assert!((8..=10).contains(&broker.extended()), "{}", broker.extended());
+        assert!(!watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn settled_delivery_is_extended_no_more() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, true);
+        let (held, _) = keeper.hold(Token::new(1), Instant::now());
+        drop(held);
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(broker.extended(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_that_the_broker_took_back_is_lost_at_once() {
+        let broker = Broker::answering(Some(Lease::Lost));
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE / 2).await;
+        assert!(watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn broker_that_does_not_answer_is_asked_again_and_the_lease_runs_out() {
+        let broker = Broker::answering(None);
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE * 9 / 10).await;
+        assert!(broker.extended() >= 2, "{}", broker.extended());
+        assert!(!watch.lost());
+        tokio::time::sleep(LEASE / 5).await;
+        assert!(watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lease_runs_out_by_the_time_it_began_if_nobody_keeps_it() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, false);
+        let began = Instant::now();
+        tokio::time::sleep(LEASE / 2).await;
+        let (_held, watch) = keeper.hold(Token::new(1), began);
+        assert!(!watch.lost());
+        tokio::time::sleep(LEASE / 2).await;
+        assert!(watch.lost());
+        assert_eq!(broker.extended(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keeper_ends_with_the_last_who_holds_it() {
+        let broker = Broker::answering(Some(Lease::Held));
+        let keeper = keeper(&broker, true);
+        let (held, _) = keeper.hold(Token::new(1), Instant::now());
+        drop(keeper);
+        tokio::time::sleep(LEASE).await;
+        assert!(broker.extended() >= 2, "a delivery holds it");
+        drop(held);
+        tokio::time::sleep(LEASE).await;
+        assert_eq!(Arc::strong_count(&broker), 1, "its task has ended");
     }
 }

@@ -23,12 +23,15 @@ mod outage;
 mod pipeline;
 mod proof;
 mod redrive;
+mod refusal;
 mod retry;
 mod route;
 mod run;
 mod run_error;
 mod shutdown;
+mod start;
 pub mod store;
+mod suspect;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -57,6 +60,6 @@ pub use store::{Inbox, InboxOptions, StartError};
 pub mod __private {
     pub use futures_util::future::BoxFuture;
 
-    pub use crate::handler::{AnyMessage, AnyState, Prepared, body, message, prepare, transaction};
+    pub use crate::handler::{AnyMessage, Prepared, body, message, prepare, transaction};
     pub use crate::key_check::{part, write};
 }

@@ -5,10 +5,10 @@
 //!                                          └ refused by a committed row → ROLLBACK → acknowledge (duplicate)
 //! ```
 //!
-//! Read [`Pipeline::handle`], [`Pipeline::transaction`] and [`Pipeline::effect`] from top to bottom. Whatever doesn't go
-//! this way (refused bytes, failures, dead letters) is in `failure.rs`; only `proof.rs` can make what acknowledges.
+//! Read [`Pipeline::handle`], [`Pipeline::prepare`], [`Pipeline::transaction`], [`Pipeline::effect`] and
+//! [`Pipeline::conclude`] from top to bottom. What leaves this way is in `refusal.rs` (never runs), `failure.rs` (didn't
+//! commit) and `suspect.rs` (may kill the process); only `proof.rs` can make what acknowledges.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use tokio::sync::RwLock;
 use crate::arrival::{Arrival, Duplicate, Member, Settling, settle};
 use crate::broker::Settlement;
 use crate::clock::Clock;
-use crate::error::Error;
+use crate::error::{Error, panic_text};
+use crate::failure::BodyError;
 use crate::fault::{FaultPoint, Faults};
 use crate::in_flight::InFlight;
 use crate::message::Delivery;
@@ -105,13 +106,12 @@ impl<Db: Store> Pipeline<Db> {
         if arrival.settling.lease.lost() {
             return Err(None);
         }
-        let consumer = arrival.redriven.as_ref().map(|redriven| redriven.consumer);
-        let route =
-            match consumer.and_then(|id| self.routes.by_id(id)).map_or_else(|| self.routes.find(&arrival.received), Ok)
-            {
-                Ok(route) => Arc::clone(route),
-                Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
-            };
+        // A dead letter keeps its handler, whatever its type was taken for.
+        let known = arrival.redriven.as_ref().and_then(|redriven| self.routes.by_id(redriven.consumer));
+        let route = match known.map_or_else(|| self.routes.find(&arrival.received), Ok) {
+            Ok(route) => Arc::clone(route),
+            Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
+        };
         let too_old = self.too_old(&arrival, &route);
         match Member::new(arrival, route.clone()) {
             Ok(member) => match too_old {
@@ -144,9 +144,7 @@ impl<Db: Store> Pipeline<Db> {
         }
         let mut proofs = Vec::new();
         let undone = self.transaction(members, &mut proofs).await;
-        for proof in proofs {
-            answers.extend(self.conclude(proof).await);
-        }
+        answers.extend(self.conclude(proofs).await);
         if let Err(undone) = undone {
             for member in undone.members {
                 answers.extend(self.run_alone(member).await);
@@ -210,7 +208,9 @@ impl<Db: Store> Pipeline<Db> {
         match returned {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::Returned(error)),
-            Err(panic) => return Err(Failure::Interrupted(Why::Failed(BodyError::panicked(&*panic).into()))),
+            Err(panic) => {
+                return Err(Failure::Interrupted(Why::Failed(BodyError::Panicked(panic_text(&*panic)).into())));
+            }
         }
         self.faults.reach(FaultPoint::EffectDone);
 
@@ -225,23 +225,24 @@ impl<Db: Store> Pipeline<Db> {
         Ok(())
     }
 
-    /// The acknowledgements that a proof allows: of its own delivery, and of the copies that waited for it.
-    pub(crate) async fn conclude(&self, mut proof: Committed<Member<Db>>) -> Vec<Answer> {
-        let copies = proof.get_mut().take_copies();
-        let payload = proof.get().claim.payload;
-        let mut answers = Vec::with_capacity(1 + copies.len());
-        for copy in copies {
-            let covered = proof.covering(copy.arrival, copy.payload == payload);
+    /// The acknowledgements that proofs allow: each of its own delivery, and of the copies that waited for it.
+    pub(crate) async fn conclude(&self, proofs: Vec<Committed<Member<Db>>>) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(proofs.len());
+        for mut proof in proofs {
+            let copies = proof.get_mut().take_copies();
             let (route, claim) = (Arc::clone(&proof.get().route), proof.get().claim.clone());
-            answers.push(self.acknowledge_duplicate(covered, &route, &claim).await);
-        }
-        let (route, claim) = (Arc::clone(&proof.get().route), proof.get().claim.clone());
-        if proof.how() == How::Effect {
-            telemetry::handled(&route.name);
-            answers.insert(0, Settlement::Ack(proof.map(|member| member.arrival.settling)));
-        } else {
-            let answer = self.acknowledge_duplicate(proof.map(|member| member.arrival), &route, &claim).await;
-            answers.insert(0, answer);
+            let key = claim.identity.name();
+            for copy in copies {
+                let covered = proof.covering(copy.arrival, copy.payload == claim.payload);
+                answers.push(self.acknowledge_duplicate(covered, &route, (key, copy.payload)).await);
+            }
+            answers.push(if proof.how() == How::Effect {
+                telemetry::handled(&route.name);
+                Settlement::Ack(proof.map(|member| member.arrival.settling))
+            } else {
+                let proof = proof.map(|member| member.arrival);
+                self.acknowledge_duplicate(proof, &route, (key, claim.payload)).await
+            });
         }
         answers
     }
@@ -251,22 +252,6 @@ impl<Db: Store> Pipeline<Db> {
         let by_lease = || member.arrival.settling.lease.length().map_or(DEFAULT_TIMEOUT, |lease| lease * 2 / 3);
         let own = member.route.handler.spec().timeout.or(self.options.timeout);
         own.unwrap_or_else(|| by_lease().min(DEFAULT_TIMEOUT))
-    }
-}
-
-/// What the runtime itself says of a body.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BodyError {
-    #[error("the body ran for longer than {0:?} and was rolled back; give it a longer `timeout`, or less to do")]
-    Deadline(Duration),
-    #[error("the body panicked: {0}")]
-    Panicked(String),
-}
-
-impl BodyError {
-    fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        Self::Panicked(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned()))
     }
 }
 

@@ -70,6 +70,8 @@ impl<T> Committed<T> {
 
     /// A copy of the message that was set aside while this one ran. The caller keeps copies by claim.
     pub(crate) fn covering<U>(&self, copy: U, same_payload: bool) -> Committed<U> {
+        // What is like a message that isn't like the committed one isn't like that either.
+        let same_payload = same_payload && self.how != How::Duplicate { same_payload: false };
         Committed { token: copy, how: How::Duplicate { same_payload } }
     }
 }
@@ -78,7 +80,8 @@ impl<T> Committed<T> {
 pub(crate) struct Unit<Db: Store, M> {
     tx: Db::Tx,
     fresh: Vec<Fresh<M>>,
-    twins: Vec<M>,
+    /// Copies, and whether each has the payload of its first.
+    twins: Vec<(M, bool)>,
 }
 
 /// A member whose claim is ours.
@@ -112,13 +115,17 @@ impl<Db: Store, M> Unit<Db, M> {
         };
         let mut unit = Self { tx, fresh: Vec::new(), twins: Vec::new() };
         let mut duplicates = Vec::new();
+        let payloads = claims.iter().map(|claim| claim.payload).collect::<Vec<_>>();
         for ((claim, member), verdict) in claims.into_iter().zip(members).zip(verdicts) {
             match verdict {
                 Verdict::Fresh { prior } => unit.fresh.push(Fresh { member, claim, prior }),
                 Verdict::Duplicate { same_payload } => {
                     duplicates.push(Committed { token: member, how: How::Duplicate { same_payload } });
                 }
-                Verdict::Twin(_) => unit.twins.push(member),
+                Verdict::Twin(first) => {
+                    let same_payload = payloads.get(first) == Some(&claim.payload);
+                    unit.twins.push((member, same_payload));
+                }
             }
         }
         if unit.fresh.is_empty() {
@@ -148,7 +155,7 @@ impl<Db: Store, M> Unit<Db, M> {
         let twins = self
             .twins
             .into_iter()
-            .map(|member| Committed { token: member, how: How::Duplicate { same_payload: true } });
+            .map(|(member, same_payload)| Committed { token: member, how: How::Duplicate { same_payload } });
         let proofs = fresh.chain(twins).collect::<Vec<_>>();
         let (error, unknown) = match Db::commit(self.tx).await {
             Ok(()) => return Ok(proofs),
@@ -161,14 +168,18 @@ impl<Db: Store, M> Unit<Db, M> {
     /// Rolls back and gives the members back.
     pub(crate) async fn rollback(self) -> Vec<M> {
         Db::rollback(self.tx).await;
-        self.fresh.into_iter().map(|fresh| fresh.member).chain(self.twins).collect()
+        members(self.fresh, self.twins)
     }
 
     /// Ends the transaction with its connection and gives the members back.
     pub(crate) async fn close(self) -> Vec<M> {
         Db::close(self.tx).await;
-        self.fresh.into_iter().map(|fresh| fresh.member).chain(self.twins).collect()
+        members(self.fresh, self.twins)
     }
+}
+
+fn members<M>(fresh: Vec<Fresh<M>>, twins: Vec<(M, bool)>) -> Vec<M> {
+    fresh.into_iter().map(|fresh| fresh.member).chain(twins.into_iter().map(|(member, _)| member)).collect()
 }
 
 /// Writes a dead letter under the claim: a claim that a committed row refuses makes it a duplicate instead, and

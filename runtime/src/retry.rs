@@ -48,3 +48,35 @@ impl RetryPolicy {
         failures >= self.attempts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn longest(policy: &RetryPolicy, failures: u32) -> Duration {
+        (0..500).map(|_| policy.delay(failures)).max().unwrap_or_default()
+    }
+
+    #[test]
+    fn delay_doubles_up_to_its_bound_and_never_overflows() {
+        let (first, bound) = (Duration::from_millis(100), Duration::from_secs(5));
+        let policy = RetryPolicy::default().backoff(first, bound);
+        for (failures, upper) in [(0, 1), (1, 1), (2, 2), (3, 4), (6, 32), (7, 50), (32, 50), (33, 50), (u32::MAX, 50)]
+        {
+            let upper = first * upper;
+            for _ in 0..500 {
+                let delay = policy.delay(failures);
+                assert!(upper / 2 <= delay && delay <= upper, "{failures}: {delay:?} of {upper:?}");
+            }
+            assert!(longest(&policy, failures) > upper * 9 / 10, "{failures}: no jitter");
+        }
+    }
+
+    #[test]
+    fn no_policy_is_without_an_end() {
+        let none = RetryPolicy::default().attempts(0);
+        assert!(none.exhausted(1));
+        let three = RetryPolicy::default().attempts(3);
+        assert_eq!([1, 2, 3, 4].map(|failures| three.exhausted(failures)), [false, false, true, true]);
+    }
+}

@@ -1,10 +1,11 @@
 //! Which handler a delivery belongs to: by its source, and on a shared source by its type.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::error::Error;
+use crate::error::{Error, panic_text};
 use crate::handler::{AnyMessage, Handler, Parts, Prepared, Refusal, Spec};
 use crate::key::Key;
 use crate::message::{Delivery, Received};
@@ -119,7 +120,12 @@ where
     }
 
     fn prepare(&self, received: &Received) -> Result<Prepared, Refusal> {
-        self.handler.prepare(received, &self.decoder)
+        // What panics at these bytes does so at every delivery: uncaught, it would come back for ever.
+        let prepared = catch_unwind(AssertUnwindSafe(|| self.handler.prepare(received, &self.decoder)));
+        prepared.unwrap_or_else(|panic| {
+            let panic = format!("the decoder or the key panicked: {}", panic_text(&*panic));
+            Err(Refusal::Undecodable(panic.into()))
+        })
     }
 
     fn run<'a>(

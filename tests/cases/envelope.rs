@@ -1,5 +1,7 @@
 //! What comes around a message: envelopes and headers, declared or not.
 
+use std::borrow::Cow;
+
 use inboxed::memory::{Memory, Message};
 use inboxed::store::Reason;
 use inboxed::{BoxError, Decode, Outcome, Received, UnknownType, idempotent, on};
@@ -7,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sqlx::SqliteConnection;
 
+use crate::common::counters::Counters;
 use crate::common::{Shop, deliver, effect, event, record, run_dry};
 
 #[derive(Deserialize)]
@@ -38,6 +41,13 @@ impl<M: DeserializeOwned> Decode<M> for Sns {
         }
         Ok(serde_json::from_str(&notification.message)?)
     }
+
+    fn payload<'a>(&self, received: &'a Received) -> Cow<'a, [u8]> {
+        match serde_json::from_slice::<Notification>(&received.body) {
+            Ok(notification) => Cow::Owned(notification.message.into_bytes()),
+            Err(_) => Cow::Borrowed(&received.body),
+        }
+    }
 }
 
 /// An event of `EventBridge`: the message is the object in one of its fields.
@@ -55,6 +65,13 @@ impl<M: DeserializeOwned> Decode<M> for EventBridge {
         let bridged: Bridged<M> = serde_json::from_slice(&received.body)?;
         Ok(bridged.detail)
     }
+
+    fn payload<'a>(&self, received: &'a Received) -> Cow<'a, [u8]> {
+        match serde_json::from_slice::<Bridged<serde_json::Value>>(&received.body) {
+            Ok(bridged) => Cow::Owned(bridged.detail.to_string().into_bytes()),
+            Err(_) => Cow::Borrowed(&received.body),
+        }
+    }
 }
 
 const RAW: &str = r#"{"order_id":"o-1"}"#;
@@ -70,6 +87,8 @@ fn bridged(id: &str) -> String {
 
 #[tokio::test]
 async fn s09_declared_envelopes_lead_to_one_key() {
+    let counters = Counters::default();
+    let _counting = metrics::set_default_local_recorder(&counters);
     let shop = Shop::open().await;
     let app = shop.consumer().handle("raw", order).handle_with("sns", order, Sns).handle_with(
         "eventbridge",
@@ -85,6 +104,9 @@ async fn s09_declared_envelopes_lead_to_one_key() {
     }
     assert_eq!(shop.effects().await, ["o-1"]);
     assert_eq!(shop.keys().await, ["order:o-1"]);
+    // A fresh envelope around the same payload is a producer's retry, and no key conflict.
+    assert_eq!(counters.sum("inboxed.duplicate", ("cause", "key_conflict")), 0);
+    assert_eq!(counters.sum("inboxed.duplicate", ("cause", "producer_retry")), 4);
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@
 //! | M05 | four-byte characters | `store`; the connection's charset is MySQL's |
 //! | M07 | a lock wait undoes one statement only | `contention`; `innodb_lock_wait_timeout` is MySQL's |
 //! | N05 | the broker's limit strands a message | `limit`: no broker's limit decides, ours does |
+//! | P01 | a second claim while the first isn't decided | `sqlite`; the wait for one key alone is Postgres's and MySQL's |
 //! | P04 | rows locked in opposite orders | `contention`: BUSY for 40P01, which is Postgres's |
 //! | P06 | NUL in a key or a payload | `store` |
 //! | P07 | keys of any length | `store`; limits of indexes are Postgres's and MySQL's |

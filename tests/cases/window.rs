@@ -1,8 +1,8 @@
 //! The window in which a duplicate is noticed: refused if too small, pruned in small steps, judged by one clock.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use inboxed::broker::BrokerError;
 use inboxed::memory::{Memory, Message};
 use inboxed::store::{ConsumerId, DeadLetterError, LetterState, Reason};
 use inboxed::{Outcome, RunError, idempotent};
@@ -36,9 +36,7 @@ async fn p09_retention_below_what_the_broker_keeps_refuses_the_start() {
     let app = shop.consumer().handle("events", forget_soon);
     let broker = Memory::builder().retention(14 * 24 * HOUR).build();
     let refused = within(app.run_until(broker, std::future::pending())).await.unwrap_err();
-    let RunError::Source { error: BrokerError::Refused(error), .. } = &refused else { panic!("{refused}") };
-    assert!(matches!(error.downcast_ref(), Some(RunError::Retention { .. })), "{refused}");
-    assert!(refused.to_string().contains("source `events`"), "{refused}");
+    assert!(matches!(&refused, RunError::Retention { consumer, .. } if consumer == "shop/forget_soon"), "{refused}");
 }
 
 #[tokio::test]
@@ -80,13 +78,14 @@ async fn p09_pruning_goes_in_small_steps_and_keeps_keys_with_an_open_letter() {
     // Claims go on between the steps.
     let inbox = shop.inbox.clone();
     let pruning = tokio::spawn(async move { inbox.prune(consumer, HOUR).await.unwrap() });
-    let mut claimed = 0;
+    let (mut claimed, mut steps) = (0, BTreeSet::new());
     while !pruning.is_finished() {
         assert_eq!(deliver(&app, "events", event(&format!("new {claimed}"))).await, Outcome::Done);
         claimed += 1;
+        steps.insert(shop.number("SELECT COUNT(*) FROM inbox WHERE message_key LIKE 'old:%'").await);
     }
     assert_eq!(within(pruning).await.unwrap().rows, 20_000);
-    assert!(claimed >= 5, "only {claimed} claims got in between");
+    assert!(steps.len() > 5, "claims got in at {steps:?} rows only");
     let keys = shop.keys().await;
     assert_eq!(keys.len(), 1 + claimed);
     assert!(keys.contains(&"event:conflict".to_owned()));

@@ -18,7 +18,7 @@ use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 use tempfile::TempDir;
 
 /// No test waits longer for anything; a machine under load is slow, and a hang is for ever.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An inbox in an `SQLite` file of its own, beside the table of effects.
 pub(crate) struct Shop {
@@ -142,9 +142,11 @@ pub(crate) async fn record(event: Event, tx: &mut SqliteConnection) -> inboxed::
     Ok(effect(tx, &event.id).await?)
 }
 
+type Ending = dyn Fn(&str, u32) -> inboxed::Result<()> + Send + Sync;
+
 /// What a test lets happen in a body after its effect, by the event's id and the number of the attempt.
 #[derive(Clone)]
-pub(crate) struct Script(Arc<dyn Fn(&str, u32) -> inboxed::Result<()> + Send + Sync>);
+pub(crate) struct Script(Arc<Ending>);
 
 impl Script {
     pub(crate) fn new(script: impl Fn(&str, u32) -> inboxed::Result<()> + Send + Sync + 'static) -> Self {

@@ -1,6 +1,7 @@
 //! A transport that notes what the broker hands out and what it answers, whatever adapter is inside.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use inboxed::Received;
@@ -10,6 +11,7 @@ use tokio::time::Instant;
 /// What was seen of all consumers of one trial.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
+    opened: AtomicUsize,
     deliveries: Mutex<Vec<Seen>>,
     answers: Mutex<Vec<(Answer, Settled)>>,
 }
@@ -33,6 +35,11 @@ pub(crate) enum Answer {
 }
 
 impl Log {
+    /// How many consumers have opened a source.
+    pub(crate) fn opened(&self) -> usize {
+        self.opened.load(Ordering::Acquire)
+    }
+
     pub(crate) fn deliveries(&self) -> Vec<Seen> {
         self.deliveries.lock().unwrap().clone()
     }
@@ -72,7 +79,9 @@ impl<T: Transport> Transport for Watched<T> {
     const SYSTEM: &'static str = T::SYSTEM;
 
     async fn open(&self, name: &str) -> Result<Self::Source, BrokerError> {
-        Ok(WatchedSource { inner: self.inner.open(name).await?, log: Arc::clone(&self.log) })
+        let inner = self.inner.open(name).await?;
+        self.log.opened.fetch_add(1, Ordering::AcqRel);
+        Ok(WatchedSource { inner, log: Arc::clone(&self.log) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use inboxed::testing::{Explore, Finding, Report, explore};
-use inboxed::{BoxError, Consumer, Decode, Delivery, Inbox, Json, Key, Received, State, idempotent};
+use inboxed::{BoxError, Consumer, Decode, Delivery, Inbox, Json, Key, Received, State, idempotent, permanent};
 use serde::Deserialize;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
 use sqlx::{Sqlite, SqliteConnection};
@@ -133,6 +133,21 @@ async fn effect_through_a_pool_to_the_same_file_is_found_never_done() {
     let files = Files::new().await;
     let found = findings(exploring(&files, &files.database, writing_to(&files.database)).run().await);
     assert!(found.iter().all(|finding| matches!(finding, Finding::NeverDone { .. })), "{found:?}");
+}
+
+#[idempotent(key = "order:{id}")]
+async fn refusing(order: Order, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+    effect(tx, order.id).await?;
+    Err(permanent("the warehouse has burnt down"))
+}
+
+#[tokio::test]
+async fn handler_that_refuses_is_found_with_its_reason() {
+    let files = Files::new().await;
+    let consumer = |inbox| ready(Consumer::new("shop", inbox).handle("orders", refusing));
+    let found = findings(exploring(&files, &files.database, consumer).run().await);
+    let last = "dead-lettered: the warehouse has burnt down".to_owned();
+    assert_eq!(found[0], Finding::NeverDone { scenario: "a message".to_owned(), last });
 }
 
 #[derive(Deserialize)]

@@ -1,8 +1,8 @@
 //! What a body may do with its transaction, and what it may not: nothing of the latter is committed or acknowledged.
 
-use inboxed::{Outcome, idempotent};
+use inboxed::{Consumer, Inbox, Outcome, idempotent};
 use serde::Deserialize;
-use sqlx::{Connection as _, Executor as _, SqliteConnection};
+use sqlx::{Connection as _, Executor as _, Sqlite, SqliteConnection};
 
 use super::support::{Order, Shop, deliver, effect};
 
@@ -126,13 +126,12 @@ async fn after(statements: &[&str]) -> (Shop, Outcome, String) {
     sqlx::raw_sql(unique).execute(shop.inbox.pool()).await.unwrap();
     let consumer = shop.consumer().handle("orders", careless);
     let body = serde_json::json!({ "id": 7, "statements": statements }).to_string();
-    let none: [(&str, &str); 0] = [];
-    let outcome = consumer.deliver("orders", body.clone(), none).await.unwrap();
+    let outcome = consumer.deliver("orders", body.clone(), ()).await.unwrap();
     let last =
         sqlx::query_scalar("SELECT last_error FROM inbox_attempts").fetch_optional(shop.inbox.pool()).await.unwrap();
     // Whatever state the connection was in, the next message doesn't meet it.
     let next = serde_json::json!({ "id": 8, "statements": [] }).to_string();
-    assert_eq!(consumer.deliver("orders", next, none).await.unwrap(), Outcome::Done);
+    assert_eq!(consumer.deliver("orders", next, ()).await.unwrap(), Outcome::Done);
     sqlx::raw_sql("DELETE FROM effects WHERE id = 8; DELETE FROM inbox WHERE message_key = 'careless:8'")
         .execute(shop.inbox.pool())
         .await
@@ -199,4 +198,82 @@ async fn own_savepoints_are_the_bodys_affair() {
     let (shop, outcome, _) = after(&statements).await;
     assert_eq!(outcome, Outcome::Done);
     assert_eq!((shop.claims().await, shop.effects().await), (1, 1));
+}
+
+#[idempotent(key = "order:{id}")]
+async fn points_at_nothing(order: Order, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+    effect(&mut *tx, order.id).await?;
+    tx.execute("INSERT INTO lines VALUES (404)").await?;
+    Ok(())
+}
+
+/// A deferred constraint is the commit's to refuse: the body has seen nothing of it.
+#[tokio::test]
+async fn constraint_that_refuses_the_commit_is_the_bodys_failure() {
+    let shop = Shop::open().await;
+    let tables = "CREATE TABLE baskets (id INTEGER PRIMARY KEY); \
+                  CREATE TABLE lines (basket INTEGER REFERENCES baskets (id) DEFERRABLE INITIALLY DEFERRED)";
+    sqlx::raw_sql(tables).execute(shop.inbox.pool()).await.unwrap();
+    let consumer = shop.consumer().handle("orders", points_at_nothing);
+    assert!(matches!(deliver(&consumer, 7).await, Outcome::Retry(_)));
+    assert_eq!((shop.claims().await, shop.effects().await, shop.failures().await), (0, 0, 1));
+    assert_eq!(shop.number("SELECT last_error LIKE '%FOREIGN KEY%' FROM inbox_attempts").await, 1);
+    sqlx::raw_sql("INSERT INTO baskets VALUES (404)").execute(shop.inbox.pool()).await.unwrap();
+    assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
+    assert_eq!((shop.claims().await, shop.effects().await), (1, 1));
+}
+
+/// A message whose body ends in this way, after it has marked its connection.
+#[derive(Deserialize)]
+struct Ending {
+    id: u64,
+    ending: String,
+}
+
+/// The mark of a connection that a body has had: a setting that no rollback undoes.
+const MARK: i64 = -1_234;
+
+/// Writes the mark that it finds on its connection, and sets it.
+#[idempotent(key = "ending:{id}", timeout = "1s")]
+async fn marks(message: Ending, tx: &mut SqliteConnection) -> Result<(), String> {
+    let found: i64 =
+        sqlx::query_scalar("PRAGMA cache_size").fetch_one(&mut *tx).await.map_err(|error| error.to_string())?;
+    effect(&mut *tx, found.unsigned_abs()).await.map_err(|error| error.to_string())?;
+    tx.execute(sqlx::raw_sql("PRAGMA cache_size = -1234")).await.map_err(|error| error.to_string())?;
+    match message.ending.as_str() {
+        "commit" => drop(tx.execute("COMMIT").await),
+        "begin" => std::mem::forget(tx.begin().await),
+        "panic" => panic!("as it was told to"),
+        "hang" => std::future::pending().await,
+        "error" => return Err("as it was told to".to_owned()),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Delivers a message with this ending over a pool of one connection, and answers the mark that the next one finds.
+async fn mark_after(ending: &str) -> i64 {
+    let shop = Shop::open().await;
+    let one = Inbox::<Sqlite>::options().max_connections(1).connect(&shop.url).await.unwrap();
+    let consumer = Consumer::new("shop", one).handle("orders", marks);
+    for (id, ending) in [(7, ending), (8, "well")] {
+        let body = serde_json::json!({ "id": id, "ending": ending }).to_string();
+        let outcome = consumer.deliver("orders", body, ()).await.unwrap();
+        assert_eq!(outcome == Outcome::Done, ending == "well", "{ending}: {outcome:?}");
+    }
+    -shop.number("SELECT id FROM effects ORDER BY rowid DESC LIMIT 1").await
+}
+
+#[tokio::test]
+async fn connection_whose_state_is_unknown_is_closed() {
+    for ending in ["commit", "begin", "panic", "hang"] {
+        assert_ne!(mark_after(ending).await, MARK, "{ending}: the connection came back");
+    }
+}
+
+#[tokio::test]
+async fn connection_after_a_success_or_a_plain_error_is_used_again() {
+    for ending in ["well", "error"] {
+        assert_eq!(mark_after(ending).await, MARK, "{ending}");
+    }
 }

@@ -4,10 +4,10 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use inboxed::store::Reason;
-use inboxed::{Class, Error, Outcome, Permanent, RetryPolicy, permanent};
+use inboxed::{Class, Error, Outcome, Permanent, RetryPolicy, idempotent, permanent};
 use sqlx::{Connection as _, SqliteConnection};
 
-use super::support::{Script, Shop, deliver, deliver_to_the_end};
+use super::support::{Order, Script, Shop, deliver, deliver_to_the_end, effect};
 
 /// An error of SQLite itself: what the second writer is told while the first one holds the lock.
 async fn busy() -> sqlx::Error {
@@ -123,10 +123,11 @@ async fn contention_is_run_again_at_once_and_uncounted() {
 #[tokio::test]
 async fn contention_without_end_is_given_back_uncounted() {
     let shop = Shop::open().await;
-    let errors = std::sync::Mutex::new(vec![]);
+    let mut errors = Vec::new();
     for _ in 0..20 {
-        errors.lock().unwrap().push(busy().await);
+        errors.push(busy().await);
     }
+    let errors = std::sync::Mutex::new(errors);
     let script = Script::new(move |_| Err(errors.lock().unwrap().pop().unwrap().into()));
     let consumer = shop.scripted(&script).retry(RetryPolicy::default().attempts(1));
     assert!(matches!(deliver(&consumer, 7).await, Outcome::Retry(_)));
@@ -157,4 +158,20 @@ async fn permanent_is_dead_lettered_at_once() {
     assert_eq!((script.runs(), letter.reason, letter.attempts), (1, Reason::Permanent, 1));
     assert_eq!(letter.error, "unknown currency");
     assert_eq!((shop.effects().await, shop.claims().await), (0, 0));
+}
+
+/// Writes more than the file may hold.
+#[idempotent(key = "order:{id}")]
+async fn fills_the_disk(order: Order, tx: &mut SqliteConnection) -> Result<(), StockError> {
+    let full = "PRAGMA max_page_count = 1; CREATE TABLE pallets AS SELECT zeroblob(4000000)";
+    sqlx::raw_sql(full).execute(&mut *tx).await.map_err(StockError::Database)?;
+    effect(tx, order.id).await.map_err(StockError::Database)
+}
+
+#[tokio::test]
+async fn full_disk_is_nobodys_failure() {
+    let shop = Shop::open().await;
+    let consumer = shop.consumer().retry(RetryPolicy::default().attempts(1)).handle("orders", fills_the_disk);
+    assert!(matches!(deliver(&consumer, 7).await, Outcome::Retry(_)));
+    assert_eq!((shop.effects().await, shop.failures().await, shop.letters().await.len()), (0, 0, 0));
 }

@@ -70,8 +70,8 @@ async fn process_dies_at(point: FaultPoint) {
     let broker = Memory::builder().lease(Duration::from_millis(300)).build();
     broker.publish("orders", order(7));
 
-    let died = Arc::new(AtomicBool::new(false));
-    let dies = Arc::clone(&died);
+    let dead = Arc::new(AtomicBool::new(false));
+    let dies = Arc::clone(&dead);
     let first = shop.consumer().timeout(Duration::from_secs(10)).handle("orders", record).on_fault_point(move |at| {
         if at == point {
             dies.store(true, Ordering::SeqCst);
@@ -80,7 +80,7 @@ async fn process_dies_at(point: FaultPoint) {
     });
     tokio::select! {
         ended = first.run_until(broker.clone(), pending()) => panic!("{point}: {ended:?}"),
-        () = until("the process dies", async || died.load(Ordering::SeqCst)) => {}
+        () = until("the process dies", async || dead.load(Ordering::SeqCst)) => {}
     }
     let committed = [FaultPoint::Committed, FaultPoint::BeforeAcknowledge, FaultPoint::Acknowledged].contains(&point);
     assert_eq!(shop.effects().await, i64::from(committed), "{point}: effects when it died");

@@ -105,11 +105,42 @@ async fn hangs_once(
 #[tokio::test]
 async fn default_deadline_lies_within_the_lease() {
     let shop = Shop::open().await;
-    let broker = Memory::builder().lease(LEASE).build();
+    let broker = Memory::builder().lease(LEASE * 5).build();
     broker.publish("orders", order(7));
     let seen = Seen::default();
     let consumer = shop.consumer().keep_leases(false).state(seen.clone()).handle("orders", hangs_once);
     run_to_the_end(&consumer, &broker, &["orders"]).await;
     assert_eq!((seen.runs.load(Ordering::SeqCst), seen.lost.load(Ordering::SeqCst)), (2, 0));
-    assert_eq!((shop.effects().await, broker.counts("orders").acknowledged), (1, 1));
+    let counts = broker.counts("orders");
+    assert_eq!((shop.effects().await, counts.deliveries, counts.acknowledged), (1, 2, 1), "it was given back in time");
+}
+
+/// Notes whether its lease was lost before it began; the first order takes longer than a lease.
+#[idempotent(key = "order:{id}", timeout = "1m")]
+async fn looks_first(
+    order: Order,
+    tx: &mut SqliteConnection,
+    delivery: &Delivery,
+    State(seen): State<Seen>,
+) -> inboxed::Result<()> {
+    if delivery.lease_lost() {
+        seen.lost.fetch_add(1, Ordering::SeqCst);
+    }
+    effect(tx, order.id).await?;
+    if seen.runs.fetch_add(1, Ordering::SeqCst) == 0 {
+        tokio::time::sleep(LEASE * 3 / 2).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn delivery_whose_lease_was_lost_while_it_waited_is_not_begun() {
+    let shop = Shop::open().await;
+    let broker = Memory::builder().lease(LEASE).build();
+    broker.publish("orders", order(7));
+    broker.publish("orders", order(8));
+    let seen = Seen::default();
+    let consumer = shop.consumer().keep_leases(false).concurrency(1).prefetch(1).state(seen.clone());
+    run_to_the_end(&consumer.handle("orders", looks_first), &broker, &["orders"]).await;
+    assert_eq!((shop.effects().await, seen.runs.load(Ordering::SeqCst), seen.lost.load(Ordering::SeqCst)), (2, 2, 0));
 }

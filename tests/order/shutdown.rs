@@ -45,11 +45,11 @@ async fn running_body_finishes_and_the_rest_is_given_back_uncounted() {
         consumer.handle("orders", work)
     };
     let first = consumer();
-    let stop = first.shutdown();
+    let shutdown = first.shutdown();
     let end = async {
         until("the first runs", async || started.load(Ordering::SeqCst) == 1).await;
         until("others wait here", async || broker.counts("orders").in_flight == 5).await;
-        stop.begin();
+        shutdown.begin();
     };
     let (ended, ()) = tokio::join!(first.run_until(broker.clone(), pending()), end);
     ended.unwrap();
@@ -124,8 +124,7 @@ async fn consumer_works_again_after_a_run_that_was_cut_short() {
     let consumer = consumer.state(Arc::clone(&started)).handle("orders", work);
     let begun = until("it runs", async || started.load(Ordering::SeqCst) == 1);
     consumer.run_until(broker, begun).await.unwrap();
-    let none: [(&str, &str); 0] = [];
-    assert_eq!(consumer.deliver("orders", job(8, 0), none).await.unwrap(), Outcome::Done);
+    assert_eq!(consumer.deliver("orders", job(8, 0), ()).await.unwrap(), Outcome::Done);
     let broker = Memory::new();
     broker.publish("orders", job(9, 0));
     run_to_the_end(&consumer, &broker, &["orders"]).await;
@@ -139,10 +138,10 @@ async fn body_that_fails_during_shutdown_is_recorded_and_given_back() {
     broker.publish("orders", order(7));
     let script = Script::fails(1);
     let consumer = shop.scripted(&script);
-    let stop = consumer.shutdown();
+    let shutdown = consumer.shutdown();
     let consumer = consumer.on_fault_point(move |at| {
         if at == inboxed::testing::FaultPoint::Claimed {
-            stop.begin();
+            shutdown.begin();
         }
     });
     consumer.run_until(broker.clone(), pending()).await.unwrap();

@@ -171,7 +171,7 @@ impl<Db: Store> InboxOptions<Db> {
         }
         let tables = self.tables()?;
         let pool = Db::connect(url, &self).await?;
-        Ok(Inbox::assemble(pool, tables, self.allowed))
+        Ok(Inbox::assemble(pool, true, tables, self.allowed))
     }
 
     fn tables(&self) -> Result<Tables, StartError> {
@@ -183,14 +183,14 @@ impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> InboxOptions<Db> {
     /// Uses the user's pool, and sets nothing on its connections that outlives a transaction.
     pub fn with_pool(self, pool: Pool<Db>) -> Result<Inbox<Db>, StartError> {
         let tables = self.tables()?;
-        Ok(Inbox::assemble(pool, tables, self.allowed))
+        Ok(Inbox::assemble(pool, false, tables, self.allowed))
     }
 }
 
 impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> Inbox<Db> {
     /// An inbox over the user's pool.
     pub fn new(pool: Pool<Db>) -> Self {
-        Self::assemble(pool, Tables::by_default(Db::DEFAULT_SCHEMA), Vec::new())
+        Self::assemble(pool, false, Tables::by_default(Db::DEFAULT_SCHEMA), Vec::new())
     }
 
     /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
@@ -210,8 +210,8 @@ impl<Db: Store> Inbox<Db> {
         InboxOptions::default()
     }
 
-    fn assemble(pool: Db::Pool, tables: Tables, allowed: Vec<Risk>) -> Self {
-        let shared = Db::shared(&pool);
+    fn assemble(pool: Db::Pool, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
+        let shared = Db::shared(&pool, own);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
     }
 
@@ -313,7 +313,7 @@ impl<Db: Store> Inbox<Db> {
 #[cfg(feature = "testing")]
 impl Inbox<crate::testing::NoStore> {
     pub(crate) fn without_database() -> Self {
-        Self::assemble((), Tables::by_default(None), Vec::new())
+        Self::assemble((), true, Tables::by_default(None), Vec::new())
     }
 }
 

@@ -88,10 +88,6 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The schema of the tables if the user names none, where a statement has to name it.
     const DEFAULT_SCHEMA: Option<&'static str> = None;
 
-    /// The statement that makes concurrent migrations wait for one another until the transaction ends, where BEGIN
-    /// doesn't do so.
-    const LOCK_MIGRATIONS: Option<&'static str> = None;
-
     /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
     /// the tables' names.
     const MIGRATIONS: &'static [&'static [&'static str]];
@@ -105,8 +101,8 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// Opens a pool of the inbox's own, with the session settings it needs.
     fn connect(url: &str, options: &InboxOptions<Self>) -> impl Future<Output = Result<Self::Pool, StartError>> + Send;
 
-    /// What one inbox keeps beside this pool.
-    fn shared(pool: &Self::Pool) -> Self::Shared;
+    /// What one inbox keeps beside this pool, which is the inbox's own or the user's.
+    fn shared(pool: &Self::Pool, own: bool) -> Self::Shared;
 
     /// A connection for reading. Run in a task that nothing drops.
     fn acquire(pool: &Self::Pool) -> impl Future<Output = Result<Self::Pooled, sqlx::Error>> + Send;
@@ -161,6 +157,10 @@ pub struct Claim {
     /// Eight bytes of the payload's SHA-256, by which a duplicate is told from a key conflict.
     pub payload: i64,
 }
+
+/// The payload of rows that were taken over from another table: nothing is known of it, so it differs from none.
+#[cfg(feature = "postgres")]
+pub(crate) const UNKNOWN_PAYLOAD: i64 = 0;
 
 impl Claim {
     /// The keys this claim holds: one, or two while an old key's rows live.

@@ -9,7 +9,7 @@ use crate::error::Error;
 const BATCH: i64 = 500;
 
 /// How long another process leaves a consumer alone whose pruner may have died.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 
 /// What a pruning removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The consumers that have rows here: each one's sources and key template, so that a start notices a change of meaning.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::{Inbox, Row, Store, Value, clock};
 use crate::error::Error;
@@ -52,7 +52,7 @@ pub struct Registered {
     pub key: String,
     /// When it was first here, by the database's clock.
     pub first_at: SystemTime,
-    /// When it was last started, by the database's clock.
+    /// When it was last started, by the database's clock, to the hour.
     pub seen_at: SystemTime,
 }
 
@@ -118,6 +118,9 @@ impl<Db: Store> Inbox<Db> {
         if let Some(twice) = registrations.iter().find(|registration| !names.insert(registration.name())) {
             return Err(RegistryError::Twice { consumer: twice.name() });
         }
+        if let Some(ids) = self.unchanged(registrations).await? {
+            return Ok(ids);
+        }
         let registrations = registrations.to_vec();
         self.write(move |inbox, connection| {
             Box::pin(async move {
@@ -129,6 +132,21 @@ impl<Db: Store> Inbox<Db> {
             })
         })
         .await
+    }
+
+    /// The numbers of handlers that are here as declared and were seen lately: then a start writes nothing, and needn't
+    /// wait for a body that holds the write lock.
+    async fn unchanged(&self, declared: &[Registration]) -> Result<Option<Vec<ConsumerId>>, RegistryError> {
+        let (stored, now) = (self.registered().await?, self.now().await?);
+        let same = |declared: &Registration| {
+            stored.iter().find(|stored| {
+                stored.name == declared.name()
+                    && stored.key == declared.key
+                    && stored.sources.iter().collect::<BTreeSet<_>>() == declared.sources.iter().collect()
+                    && now.duration_since(stored.seen_at).is_ok_and(|since| since < SEEN_LATELY)
+            })
+        };
+        Ok(declared.iter().map(|declared| same(declared).map(|stored| stored.id)).collect())
     }
 
     /// The consumers that have ever been started here, by name.
@@ -156,6 +174,9 @@ impl<Db: Store> Inbox<Db> {
         .await
     }
 }
+
+/// How exactly it is kept when a consumer was last started.
+const SEEN_LATELY: Duration = Duration::from_hours(1);
 
 const SELECT: &str = "SELECT id, name, sources, key_template, first_at, seen_at FROM {consumers}";
 

@@ -95,9 +95,6 @@ impl<Db: Store> Inbox<Db> {
             |inbox| Box::pin(Db::begin_migration(inbox)),
             |inbox, connection| {
                 Box::pin(async move {
-                    if let Some(lock) = Db::LOCK_MIGRATIONS {
-                        inbox.run(connection, lock, Vec::new()).await?;
-                    }
                     inbox.run(connection, LEDGER, Vec::new()).await?;
                     let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
                     if found > known {

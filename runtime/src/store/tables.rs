@@ -32,14 +32,6 @@ impl Tables {
         Self { schema: schema.map(str::to_owned), prefix: DEFAULT_PREFIX.to_owned() }
     }
 
-    pub(crate) fn schema(&self) -> Option<&str> {
-        self.schema.as_deref()
-    }
-
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
     /// Each placeholder of a statement and the name of its table.
     pub(crate) fn names(&self) -> [(&'static str, String); 5] {
         let within = self.schema.as_ref().map(|schema| format!("\"{schema}\".")).unwrap_or_default();

@@ -50,7 +50,7 @@ pub(super) async fn crash(test: Option<&str>, database: &str, point: FaultPoint,
     let test = match (test, thread.name()) {
         (Some(test), _) => test,
         (None, Some(thread)) if thread != "main" => thread,
-        _ => return Err("the thread hasn't the test's name here; set it by `.test(\"module::name\")`".to_owned()),
+        _ => return Err("the thread hasn't the test's name; set it by `.test(\"module::name\")`".to_owned()),
     };
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut child = Command::new(program);

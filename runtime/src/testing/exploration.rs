@@ -13,7 +13,7 @@ use super::report::{Finding, NotExact, Report};
 use crate::consumer::Consumer;
 use crate::deliver::Outcome;
 use crate::fault::FaultPoint;
-use crate::store::Store;
+use crate::store::{Filter, Store};
 
 /// How often a message is delivered until it counts as never done.
 const DELIVERIES: u32 = 20;
@@ -146,7 +146,7 @@ impl<'a, Db: Store, S: Send + Sync + 'static> Exploration<'a, Db, S> {
     /// Delivers in a new process until the message counts as handled, once more after that, and counts.
     async fn redeliver(&mut self, n: u64, scenario: String, deliveries: u32) {
         let consumer = self.process().await;
-        let mut last = "not delivered".to_owned();
+        let mut last = String::new();
         for _ in 0..deliveries {
             match self.explore.deliver(&consumer, self.explore.message(n)).await {
                 Ok(Outcome::Done | Outcome::Duplicate) => {
@@ -159,7 +159,11 @@ impl<'a, Db: Store, S: Send + Sync + 'static> Exploration<'a, Db, S> {
                     return;
                 }
                 Ok(Outcome::DeadLettered) => {
-                    last = "dead-lettered".to_owned();
+                    last = last_letter(&consumer).await;
+                    break;
+                }
+                Ok(Outcome::Skipped) => {
+                    "skipped: no handler takes its type".clone_into(&mut last);
                     break;
                 }
                 Ok(Outcome::Retry(delay)) => {
@@ -171,6 +175,13 @@ impl<'a, Db: Store, S: Send + Sync + 'static> Exploration<'a, Db, S> {
         }
         self.findings.push(Finding::NeverDone { scenario, last });
     }
+}
+
+/// That a message was dead-lettered, and why.
+async fn last_letter<Db: Store, S>(consumer: &Consumer<Db, S>) -> String {
+    let letters = consumer.inbox().dead_letters().list(Filter { limit: u32::MAX, ..Filter::default() }).await;
+    let why = letters.ok().and_then(|mut letters| letters.pop()).map(|letter| letter.error);
+    format!("dead-lettered: {}", why.unwrap_or_else(|| "the letter can't be read".to_owned()))
 }
 
 /// The JSON message without this field; `None` if it hasn't got it.

@@ -89,8 +89,8 @@ impl<Db: Store, S: Send + Sync + 'static> Explore<Db, S> {
         self
     }
 
-    /// The test's name as the test runner has it, `module::name`, for the child processes. Needed only where the tests
-    /// run on one thread (`--test-threads=1`): elsewhere the thread has the test's name.
+    /// The test's name as the test runner has it, `module::name`, for the child processes. Needed only where the
+    /// exploration doesn't run on the test's own thread, which has its name.
     pub fn test(mut self, name: impl Into<String>) -> Self {
         self.test = Some(name.into());
         self

@@ -51,10 +51,12 @@ impl DerefMut for NoConnection {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl InboxConnection for NoConnection {
     type Db = NoStore;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S> FromParts<'a, NoStore, S> for &'a mut NoConnection {
     fn from_parts(parts: &mut Parts<'a, NoStore, S>) -> Result<Self, Error> {
         parts.connection.take().ok_or_else(|| Error::from("the transaction was already given to another parameter"))
@@ -89,7 +91,7 @@ impl Store for NoStore {
         Ok(())
     }
 
-    fn shared((): &()) {}
+    fn shared((): &(), _own: bool) {}
 
     async fn acquire((): &()) -> Result<NoConnection, sqlx::Error> {
         Ok(NoConnection)

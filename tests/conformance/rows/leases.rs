@@ -88,10 +88,12 @@ pub(crate) async fn contention<A: Adapter>() {
     let trial = Trial::<A>::new("contention").await;
     let gate = Gate::closed();
     let script = gate.holds(|_| true);
-    trial.publish(body(1)).await;
-    trial.publish(body(1)).await;
     let one = trial.run(trial.consumer(&script).concurrency(1));
     let other = trial.run(trial.other_consumer(&script).await.concurrency(1));
+    // The start writes to the inbox too, and would wait for a body that holds SQLite's one lock.
+    eventually("both consumers listen", async || trial.log.opened() == 2).await;
+    trial.publish(body(1)).await;
+    trial.publish(body(1)).await;
     eventually("both processes have a copy", async || trial.log.delivered() >= 2).await;
     eventually("one runs", async || script.started(1)).await;
     sleep(Duration::from_millis(300)).await;

@@ -1,6 +1,6 @@
-use inboxed::idempotent;
+use inboxed::{Consumer, Inbox, idempotent};
 use serde::Deserialize;
-use sqlx::SqliteConnection;
+use sqlx::{Sqlite, SqliteConnection};
 
 #[derive(Deserialize)]
 struct OrderPlaced {
@@ -13,6 +13,10 @@ async fn queue_fulfilment(order: OrderPlaced, tx: &mut SqliteConnection) -> inbo
     Ok(())
 }
 
+fn shop(inbox: Inbox<Sqlite>) -> Consumer<Sqlite> {
+    Consumer::new("shop", inbox).handle("orders", queue_fulfilment)
+}
+
 fn main() {
-    let _ = queue_fulfilment;
+    let _ = shop;
 }

@@ -8,10 +8,11 @@ use sqlx::PgConnection;
 use sqlx::Postgres;
 use sqlx::postgres::PgRow;
 
+use super::lanes::Session;
 use super::literal;
 use crate::error::{Class, Error};
 use crate::store::attempts::Attempts;
-use crate::store::{Claim, ConsumerId, Inbox, Limits, Row, Store as _, Verdict};
+use crate::store::{Claim, ConsumerId, Inbox, Limits, Row, Store as _, UNKNOWN_PAYLOAD, Verdict};
 
 /// How much longer than the pipeline's own deadline the server lets a statement run: the pipeline's says more, and the
 /// server's is for a process that is gone.
@@ -20,66 +21,121 @@ const GRACE: Duration = Duration::from_millis(250);
 /// How much longer a transaction may stand idle in the middle.
 const IDLE_GRACE: Duration = Duration::from_secs(2);
 
-/// The parts of the text that begins a transaction, made once for an inbox.
+/// The texts that begin a transaction, made once for an inbox.
 #[derive(Debug)]
 pub(super) struct Statements {
-    begin: String,
+    prepare: String,
     insert: String,
     on_conflict: String,
+}
+
+/// The time limits of a transaction, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    statement: i32,
+    idle: i32,
 }
 
 /// A key in its namespace.
 type Name<'a> = (ConsumerId, &'a str);
 
+impl Times {
+    pub(super) fn of(limits: Limits) -> Self {
+        let milliseconds = |grace| milliseconds(limits.run.saturating_add(grace));
+        Self { statement: milliseconds(GRACE), idle: milliseconds(IDLE_GRACE) }
+    }
+}
+
 impl Statements {
-    pub(super) fn new(inbox: &Inbox<Postgres>, pooled: bool) -> Self {
-        // Another client of the pooler may have left statements under the names that the body's will have.
-        let deallocate = if pooled { "DEALLOCATE ALL; " } else { "" };
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {deallocate}SELECT pg_backend_pid(), (extract(epoch FROM now()) * 1000000)::bigint, \
-             set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true), "
-        );
-        let insert =
-            inbox.sql("; INSERT INTO {inbox} AS claimed (payload, consumer, message_key, received_at) VALUES ");
+    pub(super) fn new(inbox: &Inbox<Postgres>) -> Self {
+        let insert = inbox.sql("INSERT INTO {inbox} AS claimed (payload, consumer, message_key, received_at) VALUES ");
         let on_conflict = inbox.sql(
             " ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
              (SELECT attempt.failures << 32 | attempt.starts FROM {attempts} AS attempt \
              WHERE attempt.consumer = claimed.consumer AND attempt.message_key = claimed.message_key)",
         );
-        Self { begin, insert, on_conflict }
+        let prepare = format!(
+            "PREPARE inboxed_claim(bigint, integer, text) AS {insert}($1, $2, $3, {}){on_conflict}; ",
+            Postgres::NOW
+        );
+        Self { prepare, insert, on_conflict }
     }
 
-    /// BEGIN, settings that end with the transaction, the claims sorted bytewise against deadlocks, and the savepoint.
-    pub(super) fn begin(&self, claims: &[Claim], limits: Limits) -> Result<String, sqlx::Error> {
-        let (claim, run) = (milliseconds(limits.claim), milliseconds(limits.run.saturating_add(GRACE)));
-        let idle = milliseconds(limits.run.saturating_add(IDLE_GRACE));
-        let first = if claims.is_empty() || limits.claim >= limits.run { run } else { claim };
-        let mut sql = String::with_capacity(1_024 + 64 * claims.len());
-        let _ = write!(
-            sql,
-            "{}set_config('statement_timeout', '{first}', true), \
-             set_config('idle_in_transaction_session_timeout', '{idle}', true)",
-            self.begin
-        );
-        if !claims.is_empty() {
-            sql.push_str(", set_config('inboxed.guard', 'on', true)");
-            sql.push_str(&self.insert);
-            for (number, ((consumer, key), payload)) in rows(claims).into_iter().enumerate() {
-                sql.push_str(if number == 0 { "" } else { ", " });
-                let _ = write!(sql, "('{payload}', {}, ", consumer.0);
-                literal::key(&mut sql, key)?;
-                let _ = write!(sql, ", {})", Postgres::NOW);
+    /// BEGIN, the time limits, the claims and the savepoint, on a lane in this state.
+    pub(super) fn begin(&self, claims: &[Claim], limits: Limits, session: &Session) -> Result<String, sqlx::Error> {
+        let mut sql = String::with_capacity(1_024 + 96 * claims.len());
+        sql.push_str("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; ");
+        let times = Times::of(limits);
+        let Times { statement, idle } = times;
+        if session.backend.is_none() {
+            // Another client of the pooler may have left statements under the names that the body's will have.
+            let _ = write!(
+                sql,
+                "DEALLOCATE ALL; SELECT pg_backend_pid(), (extract(epoch FROM now()) * 1000000)::bigint; \
+                 SET LOCAL inboxed.guard = on; SET LOCAL statement_timeout = {statement}; \
+                 SET LOCAL idle_in_transaction_session_timeout = {idle}; "
+            );
+        } else if session.times != Some(times) {
+            let _ = write!(
+                sql,
+                "SET SESSION statement_timeout = {statement}; \
+                 SET SESSION idle_in_transaction_session_timeout = {idle}; "
+            );
+        }
+        if claims.is_empty() {
+            sql.push_str(DURABLE);
+        } else {
+            let wait = limits.claim < limits.run;
+            if wait {
+                let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", milliseconds(limits.claim));
             }
-            sql.push_str(&self.on_conflict);
-            if first != run {
-                let _ = write!(sql, "; SET LOCAL statement_timeout = {run}");
+            self.claim(&mut sql, &rows(claims), session)?;
+            if wait {
+                let _ = write!(sql, "SET LOCAL statement_timeout = {statement}; ");
             }
         }
-        sql.push_str("; SAVEPOINT inboxed");
+        sql.push_str("SAVEPOINT inboxed");
         Ok(sql)
     }
+
+    /// The claims sorted bytewise, so that two groups can't wait for each other. One alone is a prepared statement.
+    fn claim(&self, sql: &mut String, rows: &BTreeMap<Name<'_>, i64>, session: &Session) -> Result<(), sqlx::Error> {
+        let prepared = rows.len() == 1 && session.backend.is_some();
+        if prepared && !session.prepared {
+            sql.push_str(&self.prepare);
+        }
+        sql.push_str(if prepared { "EXECUTE inboxed_claim " } else { &self.insert });
+        for (number, ((consumer, key), payload)) in rows.iter().enumerate() {
+            sql.push_str(if number == 0 { "" } else { ", " });
+            let _ = write!(sql, "('{payload}', {}, ", consumer.0);
+            literal::key(sql, key)?;
+            if !prepared {
+                let _ = write!(sql, ", {}", Postgres::NOW);
+            }
+            sql.push(')');
+        }
+        if !prepared {
+            sql.push_str(&self.on_conflict);
+        }
+        sql.push_str("; ");
+        Ok(())
+    }
+
+    /// The lane's state after this beginning was committed.
+    pub(super) fn after(claims: &[Claim], limits: Limits, session: &Session) -> Session {
+        match session.backend {
+            None => *session,
+            Some(_) => {
+                let prepared = session.prepared || rows(claims).len() == 1;
+                Session { prepared, times: Some(Times::of(limits)), ..*session }
+            }
+        }
+    }
 }
+
+/// What the guard does for a transaction that holds a claim.
+const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', true) \
+    WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply'); ";
 
 /// Postgres takes nought for no limit at all, and no more than a 32-bit number.
 fn milliseconds(limit: Duration) -> i32 {
@@ -145,7 +201,8 @@ fn judge<'a>(
             return Verdict::Twin(*first);
         }
         if let Some(stored) = names(claim).find_map(|name| refused.get(&name)) {
-            return Verdict::Duplicate { same_payload: *stored == claim.payload };
+            let same_payload = [claim.payload, UNKNOWN_PAYLOAD].contains(stored);
+            return Verdict::Duplicate { same_payload };
         }
         held.extend(names(claim).map(|name| (name, index)));
         Verdict::Fresh { prior: fresh.get(&name(claim)).copied().flatten() }

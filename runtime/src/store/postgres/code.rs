@@ -32,3 +32,23 @@ pub(super) fn refuses_parameter(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| code == "08P01")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_sorted_by_what_follows() {
+        for code in ["40001", "40P01"] {
+            assert_eq!(class_of_code(code), Some(Class::Contention), "{code}");
+        }
+        for code in
+            ["55P03", "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53100", "53200", "53300", "08006", "58030"]
+        {
+            assert_eq!(class_of_code(code), Some(Class::Unavailable), "{code}");
+        }
+        for code in ["23505", "23503", "22021", "42P01", "57014", "25006", "25P02", "P0001", "", "5"] {
+            assert_eq!(class_of_code(code), None, "{code}");
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 use super::lanes::Lanes;
@@ -10,12 +11,30 @@ use super::lanes::Lanes;
 /// How long the server may take to end a session.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A server process in one of its transactions.
+/// A server process, and since when it is ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
-    pub(super) process: i64,
-    /// The transaction's start in microseconds since 1970, by which a later one of the same process is told apart.
-    pub(super) began: i64,
+    process: i64,
+    /// In microseconds since 1970, by which another's session or transaction under the same number is told apart.
+    began: i64,
+    since: Since,
+}
+
+/// What began then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Since {
+    /// The session, which is the lane's.
+    Session,
+    /// The transaction: the session is a pooler's.
+    Transaction,
+}
+
+impl Backend {
+    /// Reads the two numbers that begin a row.
+    pub(super) fn from_row(row: &PgRow, since: Since) -> Result<Self, sqlx::Error> {
+        let row = super::row(row)?;
+        Ok(Self { process: row.int(0)?, began: row.int(1)?, since })
+    }
 }
 
 /// Ends the transaction when it is dropped, unless it was disarmed.
@@ -58,9 +77,13 @@ async fn terminate(lanes: &Lanes, backend: Backend) {
         let mut control = lanes.control().await?;
         let end = format!(
             "SELECT pg_terminate_backend(pid, {}) FROM pg_stat_activity \
-             WHERE pid = {} AND (extract(epoch FROM xact_start) * 1000000)::bigint = {}",
+             WHERE pid = {} AND (extract(epoch FROM {}) * 1000000)::bigint = {}",
             PATIENCE.as_millis(),
             backend.process,
+            match backend.since {
+                Since::Session => "backend_start",
+                Since::Transaction => "xact_start",
+            },
             backend.began,
         );
         control.execute(AssertSqlSafe(end)).await?;

@@ -15,7 +15,9 @@ use sqlx::{Connection as _, Database, Executor as _, PgConnection, PgPool, Postg
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 
+use super::claim::Times;
 use super::code::refuses_parameter;
+use super::ending::{Backend, Since};
 use crate::error::{Class, Error};
 
 pub(super) type Manager = <Postgres as Database>::TransactionManager;
@@ -39,8 +41,20 @@ pub(super) struct Lanes {
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) connection: PgConnection,
+    pub(super) session: Session,
     opened: Instant,
     used: Instant,
+}
+
+/// What is known of a lane's session on the server.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Session {
+    /// The server process; behind a pooler it is another for each transaction.
+    pub(super) backend: Option<Backend>,
+    /// Whether the claim's statement is prepared.
+    pub(super) prepared: bool,
+    /// The session's time limits.
+    pub(super) times: Option<Times>,
 }
 
 impl Lanes {
@@ -125,25 +139,25 @@ impl Lanes {
         if self.pool.is_closed() {
             return Err(sqlx::Error::PoolClosed);
         }
-        let connection = if self.pooled().await? {
+        let (mut connection, pooled) = if self.pooled().await? {
             let options = self.pool.connect_options().as_ref().clone().statement_cache_capacity(0);
-            let mut connection = PgConnection::connect_with(&options).await?;
-            prime(&mut connection, "ROLLBACK").await?;
-            connection
+            (PgConnection::connect_with(&options).await?, true)
         } else {
             // Through the pool, so that the user's `after_connect` has seen it.
-            let mut connection = self.pool.acquire().await?.detach();
-            prime(&mut connection, "SET SESSION default_transaction_read_only = on; COMMIT").await?;
-            connection
+            (self.pool.acquire().await?.detach(), false)
         };
+        // From here on sqlx counts a transaction that isn't there.
+        Manager::begin(&mut connection, None).await?;
+        let rows = sqlx::raw_sql(if pooled { "ROLLBACK" } else { PRIME }).fetch_all(&mut connection).await?;
+        let backend = rows.first().map(|row| Backend::from_row(row, Since::Session)).transpose()?;
         let now = Instant::now();
-        Ok(Lane { connection, opened: now, used: now })
+        let session = Session { backend, prepared: false, times: None };
+        Ok(Lane { connection, session, opened: now, used: now })
     }
 }
 
-/// Has sqlx count a transaction that isn't there.
-async fn prime(connection: &mut PgConnection, end: &'static str) -> Result<(), sqlx::Error> {
-    Manager::begin(connection, None).await?;
-    connection.execute(end).await?;
-    Ok(())
-}
+/// Ends the transaction by which sqlx was made to count one, and leaves a session in which only our own BEGIN writes and
+/// no claim is committed but by our own COMMIT.
+const PRIME: &str = "SET SESSION default_transaction_read_only = on; SET SESSION inboxed.guard = on; \
+    SELECT pg_backend_pid(), (extract(epoch FROM backend_start) * 1000000)::bigint \
+    FROM pg_stat_activity WHERE pid = pg_backend_pid(); COMMIT";

@@ -73,8 +73,6 @@ impl Store for Postgres {
     const FOR_UPDATE: &'static str = " FOR UPDATE";
     const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const DEFAULT_SCHEMA: Option<&'static str> = Some("public");
-    // Any number will do that nobody else takes; the lock is the database's own.
-    const LOCK_MIGRATIONS: Option<&'static str> = Some("SELECT pg_advisory_xact_lock(7596841059412331)");
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
 
     fn on_conflict(key: &str) -> String {
@@ -114,15 +112,8 @@ impl Store for Postgres {
         limits: Limits,
     ) -> Result<(PgTransaction, Vec<Verdict>), Error> {
         let shared = inbox.shared();
-        let statements = match shared.statements.get() {
-            Some(statements) => statements,
-            None => {
-                let pooled = shared.lanes.pooled().await?;
-                shared.statements.get_or_init(|| Statements::new(inbox, pooled))
-            }
-        };
-        let sql = statements.begin(claims, limits)?;
-        let (mut tx, inserted) = PgTransaction::open(&shared.lanes, &sql, limits.claim).await?;
+        let statements = shared.statements.get_or_init(|| Statements::new(inbox));
+        let (mut tx, inserted) = PgTransaction::open(&shared.lanes, statements, claims, limits).await?;
         match claim::verdicts(&mut tx, inbox, claims, &inserted).await {
             Ok(verdicts) => {
                 if verdicts.iter().any(|verdict| matches!(verdict, Verdict::Fresh { .. })) {
@@ -135,6 +126,13 @@ impl Store for Postgres {
                 Err(error)
             }
         }
+    }
+
+    async fn begin_migration(inbox: &Inbox<Self>) -> Result<PgTransaction, Error> {
+        let (mut tx, _) = Self::begin(inbox, &[], Limits::BOOKKEEPING).await?;
+        // Any number will do that nobody else takes; the lock is this database's, until the transaction ends.
+        Self::run(&mut tx, "SELECT pg_advisory_xact_lock(7596841059412331)", Vec::new()).await?;
+        Ok(tx)
     }
 
     async fn check(tx: &mut PgTransaction) -> Result<(), Error> {

@@ -7,7 +7,8 @@ use sqlx::Postgres;
 use crate::error::Error;
 use crate::store::{Inbox, Risk};
 
-/// Fails a COMMIT that isn't the inbox's own: a body's would part the claim from what it writes afterwards.
+/// The guard fails a COMMIT that isn't the inbox's own, since a body's would part the claim from what it writes
+/// afterwards; and makes ours durable, whatever the session or the body has set.
 ///
 /// The WHEN of a deferred trigger is looked at when the row is inserted, so rows that other hands insert have no guard.
 pub(super) const MIGRATIONS: &[&[&str]] = &[&[
@@ -33,6 +34,9 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
             IF current_setting('inboxed.guard', true) = 'on' THEN
                 RAISE EXCEPTION 'the body of a handler sent COMMIT'
                     USING ERRCODE = '2D000', HINT = 'leave the end of the transaction to the inbox';
+            END IF;
+            IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+                PERFORM set_config('synchronous_commit', 'on', true);
             END IF;
             RETURN NULL;
         END

@@ -9,11 +9,12 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::claim::Statements;
 use super::code::tells_of_the_body;
-use super::ending::{Backend, Ending};
-use super::lanes::{Lane, Lanes, Manager};
+use super::ending::{Backend, Ending, Since};
+use super::lanes::{Lane, Lanes, Manager, Session};
 use crate::error::{Class, Error};
-use crate::store::{CommitError, classify};
+use crate::store::{Claim, CommitError, Limits, classify};
 
 /// How much longer than the server this side waits for an answer.
 const NETWORK: Duration = Duration::from_secs(1);
@@ -25,8 +26,8 @@ const ROLLBACK: Duration = Duration::from_secs(5);
 const COMMIT: Duration = Duration::from_secs(30);
 
 /// `statement_timeout` is lifted: cut short while it waits for a standby, COMMIT would report success all the same.
-const COMMIT_SQL: &str = "RELEASE SAVEPOINT inboxed; \
-    SELECT set_config('statement_timeout', '0', true), set_config('inboxed.guard', 'off', true); COMMIT";
+const COMMIT_SQL: &str =
+    "RELEASE SAVEPOINT inboxed; SET LOCAL inboxed.guard = off; SET LOCAL statement_timeout = 0; COMMIT";
 
 /// A transaction on a connection of its own. Dropped unfinished, it is ended by closing its session.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct PgTransaction {
     lane: Lane,
     // Dropped after the connection, and before the place: a new session should find the old one gone.
     ending: Ending,
+    /// The lane's state if this commits.
+    committed: Session,
     /// Whether a body may have prepared statements.
     ran_body: bool,
     lanes: Arc<Lanes>,
@@ -41,56 +44,35 @@ pub struct PgTransaction {
 }
 
 impl PgTransaction {
-    /// Begins by one text, which must end inside the transaction, and whose first row must be [`Backend`]'s two numbers.
-    /// The rows after it come back.
-    pub(super) async fn open(lanes: &Arc<Lanes>, sql: &str, wait: Duration) -> Result<(Self, Vec<PgRow>), Error> {
-        let deadline = Instant::now() + wait;
-        let place = lanes.place(wait).await?;
-        if let Some(lane) = lanes.reuse() {
-            match Self::on(lanes, lane, sql, deadline).await {
-                Ok((lane, backend, rows)) => return Ok((Self::assemble(lanes, lane, backend, place), rows)),
-                // The server has been away since; nothing has happened on a connection that was lost before the claim.
-                Err(error) if error.lost_connection => lanes.forget_idle(),
+    /// Begins and claims; the rows that were claimed come back.
+    pub(super) async fn open(
+        lanes: &Arc<Lanes>,
+        statements: &Statements,
+        claims: &[Claim],
+        limits: Limits,
+    ) -> Result<(Self, Vec<PgRow>), Error> {
+        let deadline = Instant::now() + limits.claim;
+        let place = lanes.place(limits.claim).await?;
+        let mut reused = lanes.reuse();
+        loop {
+            let known = reused.is_some();
+            let lane = match reused.take() {
+                Some(lane) => lane,
+                None => lanes.open(left(deadline)).await?,
+            };
+            let sql = statements.begin(claims, limits, &lane.session)?;
+            let committed = Statements::after(claims, limits, &lane.session);
+            match begin(lanes, lane, &sql, deadline).await {
+                Ok((lane, backend, rows)) => {
+                    let ending = Ending::new(Arc::clone(lanes), backend);
+                    let tx = Self { lane, ending, committed, ran_body: false, lanes: Arc::clone(lanes), place };
+                    return Ok((tx, rows));
+                }
+                // The server has been away since; nothing has happened on a session that was lost before the claim.
+                Err(error) if known && error.lost_session => lanes.forget_idle(),
                 Err(error) => return Err(error.error),
             }
         }
-        let lane = lanes.open(left(deadline)).await?;
-        let (lane, backend, rows) = Self::on(lanes, lane, sql, deadline).await.map_err(|error| error.error)?;
-        Ok((Self::assemble(lanes, lane, backend, place), rows))
-    }
-
-    fn assemble(lanes: &Arc<Lanes>, lane: Lane, backend: Backend, place: OwnedSemaphorePermit) -> Self {
-        let ending = Ending::new(Arc::clone(lanes), backend);
-        Self { lane, ending, ran_body: false, lanes: Arc::clone(lanes), place }
-    }
-
-    async fn on(
-        lanes: &Lanes,
-        mut lane: Lane,
-        sql: &str,
-        deadline: Instant,
-    ) -> Result<(Lane, Backend, Vec<PgRow>), NotBegun> {
-        let begun = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut lane.connection);
-        let error = match tokio::time::timeout(left(deadline) + NETWORK, begun).await {
-            Ok(Ok(mut rows)) => {
-                let backend = backend(&rows)?;
-                rows.remove(0);
-                return Ok((lane, backend, rows));
-            }
-            Ok(Err(error)) => error,
-            Err(_) => return Err(sqlx::Error::PoolTimedOut.into()),
-        };
-        let class = classify(&error);
-        if class != Class::Unavailable && is_of_the_server(&error, "57014") {
-            rolled_back(lanes, lane).await;
-            let text = "another transaction holds the message's key for longer than the claim may wait";
-            return Err(Error::with_class(text, Class::Unavailable).into());
-        }
-        // A connection to a server that became read-only must not be used again.
-        if class == Class::Contention || class == Class::Failure && !is_of_the_server(&error, "25006") {
-            rolled_back(lanes, lane).await;
-        }
-        Err(error.into())
     }
 
     /// Notes that a body will run.
@@ -115,6 +97,7 @@ impl PgTransaction {
         let committed = tokio::time::timeout(COMMIT, self.lane.connection.execute(COMMIT_SQL)).await;
         match committed {
             Ok(Ok(_)) => {
+                self.lane.session = self.committed;
                 self.give_back();
                 Ok(())
             }
@@ -148,7 +131,11 @@ impl PgTransaction {
             Ok::<_, sqlx::Error>(())
         };
         match tokio::time::timeout(ROLLBACK, rolled_back).await {
-            Ok(Ok(())) => self.give_back(),
+            Ok(Ok(())) => {
+                // What a transaction sets for the session goes with it; what it prepares stays.
+                self.lane.session = Session { times: None, ..self.committed };
+                self.give_back();
+            }
             _ => self.close().await,
         }
     }
@@ -168,40 +155,70 @@ impl PgTransaction {
     }
 }
 
+async fn begin(
+    lanes: &Lanes,
+    mut lane: Lane,
+    sql: &str,
+    deadline: Instant,
+) -> Result<(Lane, Backend, Vec<PgRow>), NotBegun> {
+    let begun = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut lane.connection);
+    let error = match tokio::time::timeout(left(deadline) + NETWORK, begun).await {
+        Ok(Ok(mut rows)) => {
+            let backend = match lane.session.backend {
+                Some(backend) => backend,
+                None => Backend::from_row(rows.first().ok_or(sqlx::Error::RowNotFound)?, Since::Transaction)?,
+            };
+            if lane.session.backend.is_none() {
+                rows.remove(0);
+            }
+            return Ok((lane, backend, rows));
+        }
+        Ok(Err(error)) => error,
+        Err(_) => return Err(sqlx::Error::PoolTimedOut.into()),
+    };
+    if code_of(&error, "57014") {
+        let text = "another transaction holds the message's key for longer than the claim may wait";
+        return Err(Error::with_class(text, Class::Unavailable).into());
+    }
+    // A server that became a standby refuses to write: its session is of no more use.
+    if classify(&error) == Class::Contention {
+        keep_rolled_back(lanes, lane).await;
+    }
+    Err(error.into())
+}
+
 /// Why a transaction couldn't begin.
 struct NotBegun {
     error: Error,
-    lost_connection: bool,
+    /// The server has ended the session, or it lacks what it had.
+    lost_session: bool,
 }
 
 impl From<sqlx::Error> for NotBegun {
     fn from(error: sqlx::Error) -> Self {
-        let shutdown = is_of_the_server(&error, "57P");
-        let lost_connection = shutdown || matches!(error, sqlx::Error::Io(_) | sqlx::Error::Protocol(_));
-        Self { error: error.into(), lost_connection }
+        let connection = matches!(error, sqlx::Error::Io(_) | sqlx::Error::Protocol(_));
+        let lost_session = connection || ["57P", "26000", "25006"].iter().any(|code| code_of(&error, code));
+        Self { error: error.into(), lost_session }
     }
 }
 
 impl From<Error> for NotBegun {
     fn from(error: Error) -> Self {
-        Self { error, lost_connection: false }
+        Self { error, lost_session: false }
     }
 }
 
-fn is_of_the_server(error: &sqlx::Error, code: &str) -> bool {
-    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|found| found.starts_with(code))
+fn code_of(error: &sqlx::Error, start: &str) -> bool {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code.starts_with(start))
 }
 
-/// Keeps a lane on which BEGIN or the claim failed, if it can still be rolled back.
-async fn rolled_back(lanes: &Lanes, mut lane: Lane) {
-    if let Ok(Ok(_)) = tokio::time::timeout(ROLLBACK, lane.connection.execute("ROLLBACK")).await {
+/// Keeps a lane on which the claim met another transaction.
+async fn keep_rolled_back(lanes: &Lanes, mut lane: Lane) {
+    lane.session.times = None;
+    lane.session.prepared = false;
+    if let Ok(Ok(_)) = tokio::time::timeout(ROLLBACK, lane.connection.execute("ROLLBACK; DEALLOCATE ALL")).await {
         lanes.keep(lane);
     }
-}
-
-fn backend(rows: &[PgRow]) -> Result<Backend, sqlx::Error> {
-    let row = super::row(rows.first().ok_or(sqlx::Error::RowNotFound)?)?;
-    Ok(Backend { process: row.int(0)?, began: row.int(1)? })
 }
 
 fn left(deadline: Instant) -> Duration {

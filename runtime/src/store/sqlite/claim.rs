@@ -8,6 +8,9 @@ use crate::store::attempts::Attempts;
 use crate::store::{Claim, ConsumerId, Inbox, Row, Store as _, Value, Verdict};
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 
+/// What the checked commit looks for.
+const SAVEPOINT: &str = "SAVEPOINT inboxed";
+
 /// A key in its namespace.
 type Name<'a> = (ConsumerId, &'a str);
 
@@ -17,13 +20,11 @@ pub(super) async fn claim(
     inbox: &Inbox<Sqlite>,
     claims: &[Claim],
 ) -> Result<Vec<Verdict>, Error> {
-    let simple = claims.iter().all(|claim| claim.keys().count() == 1);
-    let verdicts = if simple {
-        claim_at_once(connection, inbox, claims).await?
-    } else {
-        claim_in_turn(connection, inbox, claims).await?
-    };
-    sqlx::raw_sql("SAVEPOINT inboxed").execute(connection).await?;
+    if !claims.is_empty() && claims.iter().all(|claim| claim.keys().count() == 1) {
+        return claim_at_once(connection, inbox, claims).await;
+    }
+    let verdicts = claim_in_turn(connection, inbox, claims).await?;
+    sqlx::raw_sql(SAVEPOINT).execute(connection).await?;
     Ok(verdicts)
 }
 
@@ -31,7 +32,7 @@ fn name(claim: &Claim) -> Name<'_> {
     (claim.consumer, claim.identity.name().as_str())
 }
 
-/// A group in which each message has one key: one statement for all.
+/// A group in which each message has one key: one round trip for all rows and the savepoint after them.
 async fn claim_at_once(
     connection: &mut SqliteConnection,
     inbox: &Inbox<Sqlite>,
@@ -43,7 +44,7 @@ async fn claim_at_once(
     }
     let distinct = claims.iter().enumerate().filter(|(index, claim)| firsts[&name(claim)] == *index);
     let rows = distinct.map(|(_, claim)| (name(claim), claim.payload)).collect::<Vec<_>>();
-    let fresh = insert(connection, inbox, &rows).await?;
+    let fresh = insert(connection, inbox, &rows, SAVEPOINT).await?;
     let mut refused = HashMap::new();
     for ((consumer, key), _) in rows.iter().filter(|(name, _)| !fresh.contains_key(name)) {
         refused.insert((*consumer, *key), stored_payload(connection, inbox, *consumer, key).await?);
@@ -72,7 +73,7 @@ async fn claim_in_turn(
             continue;
         }
         let rows = names.iter().map(|name| (*name, claim.payload)).collect::<Vec<_>>();
-        let fresh = insert(connection, inbox, &rows).await?;
+        let fresh = insert(connection, inbox, &rows, "").await?;
         let Some((consumer, key)) = names.iter().copied().find(|name| !fresh.contains_key(name)) else {
             held.extend(names.iter().map(|name| (*name, index)));
             let prior = fresh.get(&name(claim)).copied().flatten();
@@ -89,22 +90,20 @@ async fn claim_in_turn(
     Ok(verdicts)
 }
 
-/// Inserts the rows that nobody holds, and answers them with what earlier attempts left behind.
+/// Inserts the rows that nobody holds, runs what is to follow, and answers them with what earlier attempts left behind.
 async fn insert<'a>(
     connection: &mut SqliteConnection,
     inbox: &Inbox<Sqlite>,
     rows: &[(Name<'a>, i64)],
+    then: &str,
 ) -> Result<HashMap<Name<'a>, Option<Attempts>>, Error> {
-    if rows.is_empty() {
-        return Ok(HashMap::new());
-    }
     let places = vec!["(?, ?, {now}, ?)"; rows.len()].join(", ");
     // Both counts in one number, so that the attempts are looked up once.
     let statement = inbox.sql(&format!(
         "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) VALUES {places} \
          ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
          (SELECT failures << 32 | starts FROM {{attempts}} AS attempt \
-         WHERE attempt.consumer = {{inbox}}.consumer AND attempt.message_key = {{inbox}}.message_key)"
+         WHERE attempt.consumer = {{inbox}}.consumer AND attempt.message_key = {{inbox}}.message_key); {then}"
     ));
     let arguments = rows
         .iter()

@@ -25,7 +25,8 @@ impl Fuse {
         Self { state: Arc::new(AtomicU8::new(GUARDED)), deadline: Instant::now().checked_add(run) }
     }
 
-    /// Sets the callbacks on a connection.
+    /// Sets the callbacks on a connection. A statement runs between this and [`Fuse::disarm`]: sqlx leaves one command
+    /// queued for each lock, only statements drain them, and the fiftieth would wait for ever.
     pub(super) async fn arm(&self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let (committing, running) = (self.clone(), self.clone());
         let mut handle = connection.lock_handle().await?;

@@ -35,10 +35,12 @@ const DEFAULT_CONNECTIONS: u32 = 8;
 
 impl sealed::Sealed for Sqlite {}
 
+#[diagnostic::do_not_recommend]
 impl InboxConnection for SqliteConnection {
     type Db = Sqlite;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S> FromParts<'a, Sqlite, S> for &'a mut SqliteConnection {
     fn from_parts(parts: &mut Parts<'a, Sqlite, S>) -> Result<Self, Error> {
         parts.connection.take().ok_or_else(|| Error::from("the transaction was already given to another parameter"))
@@ -49,6 +51,8 @@ impl<'a, S> FromParts<'a, Sqlite, S> for &'a mut SqliteConnection {
 #[derive(Debug)]
 pub struct SqliteShared {
     queue: WriterQueue,
+    /// The busy timeout of the connections, where the pool is the inbox's own; a user's is asked for each time.
+    busy_timeout: Option<Duration>,
 }
 
 impl Store for Sqlite {
@@ -107,8 +111,8 @@ impl Store for Sqlite {
         }
     }
 
-    fn shared(pool: &SqlitePool) -> SqliteShared {
-        SqliteShared { queue: WriterQueue::of(&pool.connect_options()) }
+    fn shared(pool: &SqlitePool, own: bool) -> SqliteShared {
+        SqliteShared { queue: WriterQueue::of(&pool.connect_options()), busy_timeout: own.then_some(BUSY_TIMEOUT) }
     }
 
     async fn acquire(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, sqlx::Error> {

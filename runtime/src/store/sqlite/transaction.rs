@@ -30,7 +30,7 @@ impl SqliteTransaction {
         let deadline = Instant::now() + limits.claim;
         let turn = inbox.shared().queue.turn(limits.claim).await?;
         let mut connection = acquire(inbox.pool(), left(deadline)).await?;
-        if let Err(error) = begin(&mut connection, deadline).await {
+        if let Err(error) = begin(&mut connection, inbox.shared().busy_timeout, deadline).await {
             connection.close_on_drop();
             return Err(error);
         }
@@ -146,8 +146,16 @@ async fn acquire(pool: &SqlitePool, wait: Duration) -> Result<PoolConnection<Sql
 }
 
 /// BEGIN at sqlx's depth 1, asking again while another process holds the write lock.
-async fn begin(connection: &mut SqliteConnection, deadline: Instant) -> Result<(), Error> {
-    let timeout: i64 = sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&mut *connection).await?;
+async fn begin(
+    connection: &mut SqliteConnection,
+    busy_timeout: Option<Duration>,
+    deadline: Instant,
+) -> Result<(), Error> {
+    let timeout = match busy_timeout {
+        Some(known) => i64::try_from(known.as_millis()).unwrap_or(i64::MAX),
+        None => sqlx::query_scalar("PRAGMA busy_timeout").fetch_one(&mut *connection).await?,
+    };
+    // SQLite's own waiting blocks the connection's thread, and its growing pauses starve one of several processes.
     let begin = format!("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; PRAGMA busy_timeout = {timeout}");
     loop {
         match connection.begin_with(sqlx::AssertSqlSafe(begin.as_str())).await {

@@ -9,7 +9,7 @@ pub(crate) fn received(body: &[u8]) -> Received {
     Received::new("orders", body.to_vec())
 }
 
-pub(crate) fn letter<'a>(received: &'a Received, identity: LetterIdentity, reason: Reason) -> NewLetter<'a> {
+pub(crate) fn letter(received: &Received, identity: LetterIdentity, reason: Reason) -> NewLetter<'_> {
     NewLetter { consumer: CONSUMER, identity, received, reason, error: "no stock", attempts: 5, redriven: None }
 }
 
@@ -153,10 +153,10 @@ pub(crate) async fn lists_are_filtered<F: Fixture>() {
     assert_eq!(count(Filter { consumer: Some("shop/queue".to_owned()), ..Filter::default() }).await, 3);
     assert_eq!(count(Filter { consumer: Some("shop/other".to_owned()), ..Filter::default() }).await, 0);
     assert_eq!(count(Filter { limit: 2, ..Filter::default() }).await, 2);
-    assert_eq!(count(Filter { older_than: Some(Duration::from_secs(3_600)), ..Filter::default() }).await, 0);
+    assert_eq!(count(Filter { older_than: Some(Duration::from_hours(1)), ..Filter::default() }).await, 0);
     execute(inbox, "UPDATE {dead_letters} SET updated_at = updated_at - 7200000000 WHERE reason = 'poison'", vec![])
         .await;
-    assert_eq!(count(Filter { older_than: Some(Duration::from_secs(3_600)), ..Filter::default() }).await, 1);
+    assert_eq!(count(Filter { older_than: Some(Duration::from_hours(1)), ..Filter::default() }).await, 1);
 }
 
 pub(crate) async fn a_letter_that_is_not_there_is_named<F: Fixture>() {

@@ -5,7 +5,7 @@ use super::*;
 use crate::proof::bury;
 use crate::store::{Filter, LetterIdentity, Reason};
 
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_hours(24);
 
 /// Registers the consumer whose number is [`CONSUMER`].
 async fn registered<F: Fixture>() -> F {
@@ -128,7 +128,7 @@ pub(crate) async fn x09_the_databases_clock_decides<F: Fixture>() {
     bury_key(inbox, "order:2", Reason::Permanent).await;
     let id = only_letter(inbox).await.id;
     inbox.dead_letters().redrive(id).await.unwrap();
-    inbox.take_redriven(&[CONSUMER], 1, Duration::from_secs(300)).await.unwrap();
+    inbox.take_redriven(&[CONSUMER], 1, Duration::from_mins(5)).await.unwrap();
     let lease = number(inbox, "SELECT redrive_at - {now} FROM {dead_letters}").await;
     assert!((240_000_000..=300_000_000).contains(&lease), "{lease}");
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::proof::{How, bury};
 use crate::store::{Attempts, DeadLetterError, LetterId, LetterIdentity, LetterState, NewLetter, Reason, Redriven};
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 
 async fn take<Db: Store>(inbox: &Inbox<Db>) -> Vec<Redriven> {
     inbox.take_redriven(&[CONSUMER], 10, LEASE).await.unwrap()

@@ -1,10 +1,20 @@
 //! Postgres in the store suite, and what only Postgres does.
 
+mod adoption;
+mod contention;
+mod deadlines;
+mod pooler;
+mod sessions;
+mod shape;
+mod transactions;
+
+use std::time::Duration;
+
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Postgres};
 
-use crate::store::Inbox;
 use crate::store::suite::{Fixture, server, suite};
+use crate::store::{Inbox, Limits, Row, Store as _};
 
 suite!(super::PgDatabase);
 
@@ -23,6 +33,19 @@ impl PgDatabase {
     pub(crate) fn options(&self) -> PgConnectOptions {
         self.url().parse().unwrap()
     }
+}
+
+/// Limits so short that what outlives them shows.
+const HASTY: Limits = Limits { claim: Duration::from_millis(300), run: Duration::from_millis(700) };
+
+/// One statement on a connection of the pool.
+async fn ask(inbox: &Inbox<Postgres>, sql: &str) -> Vec<Row> {
+    Postgres::run(&mut inbox.acquire().await.unwrap(), &inbox.sql(sql), Vec::new()).await.unwrap()
+}
+
+/// The one number that a statement answers.
+async fn count(inbox: &Inbox<Postgres>, sql: &str) -> i64 {
+    ask(inbox, sql).await[0].int(0).unwrap()
 }
 
 /// The server's URL with another database.

@@ -1,5 +1,9 @@
 //! SQLite in the store suite, and what only SQLite does.
 
+mod differences;
+mod processes;
+mod writer;
+
 use std::path::PathBuf;
 
 use sqlx::Sqlite;
