@@ -32,6 +32,11 @@ impl Tables {
         Self { schema: schema.map(str::to_owned), prefix: DEFAULT_PREFIX.to_owned() }
     }
 
+    /// What the tables' names begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Each placeholder of a statement and the name of its table.
     pub(crate) fn names(&self) -> [(&'static str, String); 5] {
         let within = self.schema.as_ref().map(|schema| format!("\"{schema}\".")).unwrap_or_default();

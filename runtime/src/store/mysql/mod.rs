@@ -78,7 +78,7 @@ impl Store for MySql {
         pool.connect_with(connect).await.map_err(StartError::Connect)
     }
 
-    fn shared(_: &MySqlPool) -> MySqlShared {
+    fn shared(_: &MySqlPool, _: bool) -> MySqlShared {
         MySqlShared::default()
     }
 

@@ -90,7 +90,7 @@ impl Store for Postgres {
         pool.connect(url).await.map_err(StartError::Connect)
     }
 
-    fn shared(pool: &PgPool) -> PgShared {
+    fn shared(pool: &PgPool, _: bool) -> PgShared {
         PgShared { lanes: Arc::new(Lanes::new(pool)), statements: OnceLock::new() }
     }
 

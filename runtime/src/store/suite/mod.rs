@@ -13,6 +13,7 @@ pub(crate) mod registry;
 pub(crate) mod schema;
 pub(crate) mod waiting;
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use super::{Claim, ConsumerId, Inbox, Limits, Store, Value, Verdict};
@@ -121,6 +122,24 @@ pub(crate) async fn verdict<Db: Store>(inbox: &Inbox<Db>, claim: &Claim) -> Verd
     let (tx, verdict) = begin(inbox, claim).await;
     Db::rollback(tx).await;
     verdict
+}
+
+/// Waits until something holds, for at most ten seconds.
+pub(crate) async fn eventually<T: Debug, Fut: Future<Output = T>>(
+    what: &str,
+    mut look: impl FnMut() -> Fut,
+    holds: impl Fn(&T) -> bool,
+) {
+    let mut last = None;
+    for _ in 0..1_000 {
+        let seen = look().await;
+        if holds(&seen) {
+            return;
+        }
+        last = Some(seen);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{what}: not within ten seconds; last seen {last:?}");
 }
 
 /// Instantiates the suite for one database.
