@@ -18,7 +18,7 @@ use sqlx_core::transaction::TransactionManager;
 use super::batch::Batches;
 use super::{code, control};
 use crate::error::{Class, Error};
-use crate::store::{CommitError, Inbox, classify};
+use crate::store::{CommitError, Inbox, Store, classify};
 
 type Manager = <MySql as Database>::TransactionManager;
 
@@ -60,11 +60,11 @@ pub struct MySqlTransaction {
     finished: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Kind {
     Transaction,
-    /// DDL commits each statement by itself; a lock keeps other migrations away.
-    Migration,
+    /// DDL commits each statement by itself; the lock of this name keeps other migrations away.
+    Migration(String),
 }
 
 impl MySqlTransaction {
@@ -90,18 +90,16 @@ impl MySqlTransaction {
     /// Takes the lock under which tables are made.
     pub(super) async fn for_migration(inbox: &Inbox<MySql>) -> Result<Self, Error> {
         let mut this = Self::new(inbox).await?;
-        this.kind = Kind::Migration;
-        // Named after database and prefix, of which it keeps what fits into a lock's name.
-        let lock = format!(
-            "SELECT GET_LOCK(CONCAT('inboxed-', MD5(CONCAT(DATABASE(), '.{}'))), {})",
-            inbox.tables().prefix(),
-            MIGRATION_PATIENCE.as_secs()
-        );
-        let rows = <MySql as crate::store::Store>::run(&mut this, &lock, Vec::new()).await?;
+        // Database and prefix together are longer than a lock's name may be.
+        let lock = format!("CONCAT('inboxed-', MD5(CONCAT(DATABASE(), '.{}')))", inbox.tables().prefix());
+        let take = format!("SELECT GET_LOCK({lock}, {})", MIGRATION_PATIENCE.as_secs());
+        this.kind = Kind::Migration(lock);
+        let rows = <MySql as Store>::run(&mut this, &take, Vec::new()).await?;
         if rows.first().is_some_and(|row| row.int(0).is_ok_and(|taken| taken == 1)) {
             return Ok(this);
         }
-        Err(Error::with_class("another process has been migrating the inbox's tables for a minute", Class::Unavailable))
+        let text = "another process has been making the inbox's tables for a minute";
+        Err(Error::with_class(text, Class::Unavailable))
     }
 
     /// Whether the savepoint that was set after the claim is still there.
@@ -111,8 +109,9 @@ impl MySqlTransaction {
     }
 
     pub(super) async fn commit(mut self) -> Result<(), CommitError> {
-        if self.kind == Kind::Migration {
-            self.end_migration().await;
+        if let Kind::Migration(lock) = &self.kind {
+            let release = format!("SELECT RELEASE_LOCK({lock})");
+            self.finished = self.connection.execute(AssertSqlSafe(release)).await.is_ok();
             return Ok(());
         }
         // A savepoint that a body forgot is one that it meant to commit or roll back.
@@ -153,10 +152,6 @@ impl MySqlTransaction {
     }
 
     pub(super) async fn rollback(mut self) {
-        if self.kind == Kind::Migration {
-            self.end_migration().await;
-            return;
-        }
         if Manager::get_transaction_depth(&self.connection) == 1 && self.end_rolled_back().await.is_ok() {
             self.give_back();
         } else {
@@ -216,13 +211,6 @@ impl MySqlTransaction {
             _ => {}
         }
         self.connection.execute(AssertSqlSafe(Batches::restore(&self.marker))).await.map(drop)
-    }
-
-    async fn end_migration(&mut self) {
-        let release = "SELECT RELEASE_ALL_LOCKS()";
-        if self.connection.execute(release).await.is_ok() {
-            self.finished = true;
-        }
     }
 
     /// Hands the connection back as it came: sqlx's depth goes back to 0 by a ROLLBACK that has nothing to do and
