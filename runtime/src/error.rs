@@ -4,6 +4,8 @@ use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::panic;
+
 /// Any boxed error that may cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
@@ -94,6 +96,10 @@ impl Error {
 
     /// The whole chain of sources on one line, as dead letters and logs show it.
     pub fn chain(&self) -> String {
+        panic::guard(|| self.texts()).unwrap_or_else(|text| format!("an error whose text panicked: {text}"))
+    }
+
+    fn texts(&self) -> String {
         let mut text = self.source.to_string();
         let mut source = self.source.source();
         while let Some(error) = source {

@@ -8,7 +8,6 @@
 //! Read [`Pipeline::handle`], [`Pipeline::transaction`] and [`Pipeline::effect`] from top to bottom. Whatever doesn't go
 //! this way (refused bytes, failures, dead letters) is in `failure.rs`; only `proof.rs` can make what acknowledges.
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +24,7 @@ use crate::in_flight::InFlight;
 use crate::message::Delivery;
 use crate::options::Options;
 use crate::outage::Outage;
+use crate::panic;
 use crate::proof::{Committed, How, Uncommitted, Unit};
 use crate::route::Routes;
 use crate::store::{ConsumerId, Inbox, Limits, Store};
@@ -197,19 +197,22 @@ impl<Db: Store> Pipeline<Db> {
         let limit = self.time_limit(member);
 
         let started_at = tokio::time::Instant::now();
-        let body = AssertUnwindSafe(async {
-            member.route.handler.run(message, connection, fresh.claim.identity.name(), &delivery).await
-        });
+        let mut body = member.route.handler.run(message, connection, fresh.claim.identity.name(), &delivery);
         let returned = tokio::select! {
-            returned = body.catch_unwind() => returned,
-            () = tokio::time::sleep(limit) => return Err(Failure::Interrupted(Why::Failed(BodyError::Deadline(limit).into()))),
-            () = member.arrival.end.cancelled() => return Err(Failure::Interrupted(Why::Ended)),
+            returned = AssertUnwindSafe(&mut body).catch_unwind() => Ok(returned),
+            () = tokio::time::sleep(limit) => Err(Why::Failed(BodyError::Deadline(limit).into())),
+            () = member.arrival.end.cancelled() => Err(Why::Ended),
         };
+        // What the body still holds may panic when it is dropped; its outcome stands already.
+        let _ = panic::guard(|| drop(body));
+        let returned = returned.map_err(Failure::Interrupted)?;
         telemetry::effect_time(&member.route.name, started_at.elapsed());
         match returned {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::Returned(error)),
-            Err(panic) => return Err(Failure::Interrupted(Why::Failed(BodyError::panicked(&*panic).into()))),
+            Err(panic) => {
+                return Err(Failure::Interrupted(Why::Failed(BodyError::Panicked(panic::text(panic)).into())));
+            }
         }
         self.faults.reach(FaultPoint::EffectDone);
 
@@ -260,13 +263,6 @@ pub(crate) enum BodyError {
     Deadline(Duration),
     #[error("the body panicked: {0}")]
     Panicked(String),
-}
-
-impl BodyError {
-    fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-        Self::Panicked(text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned()))
-    }
 }
 
 impl<Db: Store> From<Uncommitted<Member<Db>>> for Undone<Db> {

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::handler::{AnyMessage, Handler, Parts, Prepared, Refusal, Spec};
 use crate::key::Key;
 use crate::message::{Delivery, Received};
+use crate::panic;
 use crate::store::{ConsumerId, Store};
 
 /// Where a handler's messages come from: a source's name, or [`on`] a source those of one type.
@@ -119,7 +120,9 @@ where
     }
 
     fn prepare(&self, received: &Received) -> Result<Prepared, Refusal> {
-        self.handler.prepare(received, &self.decoder)
+        let prepared = panic::guard(|| self.handler.prepare(received, &self.decoder));
+        prepared
+            .unwrap_or_else(|text| Err(Refusal::Undecodable(format!("the decoder or the key panicked: {text}").into())))
     }
 
     fn run<'a>(
