@@ -219,7 +219,12 @@ impl<Db: Store> Pipeline<Db> {
         if fresh.prior.is_some() || member.arrival.redriven.is_some() {
             let letter = member.arrival.redriven.as_ref().map(|redriven| redriven.id);
             let (connection, fresh) = unit.member(index);
-            self.inbox.forget_failures(connection, &fresh.claim, letter).await.map_err(Failure::Returned)?;
+            let forgotten = self.inbox.forget_failures(connection, &fresh.claim, letter).await;
+            if let Err(error) = forgotten {
+                // The body's failure if it has ended the transaction, else our own.
+                unit.check().await.map_err(Failure::Returned)?;
+                return Err(Failure::Returned(error.of_the_inbox()));
+            }
         }
         if unit.len() > 1 {
             unit.check().await.map_err(Failure::Returned)?;
