@@ -10,6 +10,10 @@ use tokio::time::Instant;
 use crate::broker::Lease;
 use crate::erased::{AnySettler, Token};
 
+/// A shorter lease can't be kept, and a longer one is without end: no clock need count so far.
+const SHORTEST: Duration = Duration::from_millis(3);
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
 /// When a delivery's lease runs out, for all who hold the delivery. A delivery without a lease never loses it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseWatch(Option<(Duration, Arc<Mutex<Instant>>)>);
@@ -59,6 +63,7 @@ impl Drop for Held {
 impl LeaseKeeper {
     /// A keeper that extends until nobody holds it or a delivery of it; with `keep` false it only knows when leases end.
     pub(crate) fn start(settler: Arc<dyn AnySettler>, lease: Option<Duration>, keep: bool) -> Arc<Self> {
+        let lease = lease.map(|lease| lease.clamp(SHORTEST, LONGEST));
         let keeper = Arc::new(Self { settler, lease, held: Mutex::default(), next: AtomicU64::new(0) });
         if let (Some(lease), true) = (lease, keep) {
             tokio::spawn(extend_every_third(Arc::downgrade(&keeper), lease));

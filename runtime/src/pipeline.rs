@@ -33,6 +33,9 @@ use crate::telemetry;
 /// How long a body may run if nothing says otherwise and its lease is longer.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A longer one is without end, and no clock need count so far.
+const LONGEST_TIMEOUT: Duration = Duration::from_hours(365 * 24);
+
 pub(crate) struct Pipeline<Db: Store> {
     pub inbox: Inbox<Db>,
     pub routes: Routes<Db>,
@@ -255,9 +258,9 @@ impl<Db: Store> Pipeline<Db> {
 
     /// How long a member's body may run: its own limit, else the consumer's, else 30 s or two thirds of its lease.
     fn time_limit(&self, member: &Member<Db>) -> Duration {
-        let by_lease = || member.arrival.settling.lease.length().map_or(DEFAULT_TIMEOUT, |lease| lease * 2 / 3);
+        let by_lease = || member.arrival.settling.lease.length().map_or(DEFAULT_TIMEOUT, |lease| lease / 3 * 2);
         let own = member.route.handler.spec().timeout.or(self.options.timeout);
-        own.unwrap_or_else(|| by_lease().min(DEFAULT_TIMEOUT))
+        own.unwrap_or_else(|| by_lease().min(DEFAULT_TIMEOUT)).min(LONGEST_TIMEOUT)
     }
 }
 
