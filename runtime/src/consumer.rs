@@ -266,8 +266,9 @@ impl<Db: Store, S> Consumer<Db, S> {
             {
                 return Err(RunError::Ambiguous { from: route.source.to_string() });
             }
-            let (consumer, key) = (handler.spec().consumer, handler.spec().key);
-            if before.iter().any(|(_, known)| known.spec().consumer == consumer && known.spec().key != key) {
+            let consumer = handler.spec().consumer;
+            let other = |known: &dyn AnyHandler<Db>| known.function() != handler.function();
+            if before.iter().any(|(_, known)| known.spec().consumer == consumer && other(&**known)) {
                 return Err(RunError::SameName { consumer: consumer.to_owned() });
             }
         }

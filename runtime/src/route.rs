@@ -1,5 +1,6 @@
 //! Which handler a delivery belongs to: by its source, and on a shared source by its type.
 
+use std::any::TypeId;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -90,6 +91,9 @@ impl From<String> for Route {
 pub(crate) trait AnyHandler<Db: Store>: Send + Sync {
     fn spec(&self) -> Spec;
 
+    /// Which function it is: two of one name are two handlers.
+    fn function(&self) -> TypeId;
+
     fn prepare(&self, received: &Received) -> Result<Prepared, Refusal>;
 
     fn run<'a>(
@@ -117,6 +121,10 @@ where
 {
     fn spec(&self) -> Spec {
         H::SPEC
+    }
+
+    fn function(&self) -> TypeId {
+        TypeId::of::<H>()
     }
 
     fn prepare(&self, received: &Received) -> Result<Prepared, Refusal> {
