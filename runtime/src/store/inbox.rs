@@ -229,7 +229,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// A statement with the tables' names and the database's clock filled in.
     pub(crate) fn sql(&self, template: &str) -> String {
-        self.inner.tables.sql(template).replace("{now}", Db::NOW)
+        self.inner.tables.sql(template, Db::SCHEMA).replace("{now}", Db::NOW)
     }
 
     /// Runs one statement of a bookkeeping transaction.

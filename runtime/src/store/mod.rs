@@ -72,6 +72,9 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The current time in microseconds since 1970 by the database's clock, as an SQL expression.
     const NOW: &'static str;
 
+    /// What stands before a table's name, so that no temporary table of the user's can hide it.
+    const SCHEMA: &'static str = "";
+
     /// What a SELECT ends with to lock its rows until the transaction ends, where a lock of the whole doesn't do so.
     const FOR_UPDATE: &'static str;
 

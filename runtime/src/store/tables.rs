@@ -44,8 +44,11 @@ impl Tables {
         ]
     }
 
-    /// The statement with the tables' names filled in.
-    pub(crate) fn sql(&self, template: &str) -> String {
-        self.names().iter().fold(template.to_owned(), |sql, (placeholder, name)| sql.replace(placeholder, name))
+    /// The statement with the tables' names filled in, each in its schema; `{inbox.name}` stays without it.
+    pub(crate) fn sql(&self, template: &str, schema: &str) -> String {
+        self.names().iter().fold(template.to_owned(), |sql, (placeholder, name)| {
+            let bare = placeholder.replace('}', ".name}");
+            sql.replace(&bare, name).replace(placeholder, &format!("{schema}{name}"))
+        })
     }
 }

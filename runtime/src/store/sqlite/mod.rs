@@ -65,6 +65,7 @@ impl Store for Sqlite {
     const SCHEMES: &'static [&'static str] = &["sqlite"];
     const TITLE: &'static str = "Sqlite";
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    const SCHEMA: &'static str = "main.";
     // Every bookkeeping transaction holds SQLite's one write lock from its BEGIN.
     const FOR_UPDATE: &'static str = "";
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
