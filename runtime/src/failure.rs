@@ -56,8 +56,7 @@ impl<Db: Store> Pipeline<Db> {
             Why::Unknown(error) => self.give_back(member, &error),
             Why::Failed(error) => match error.class() {
                 Class::Contention | Class::Unavailable => self.give_back(member, &error),
-                Class::Failure => self.count_failure(member, &error).await,
-                Class::Permanent => self.dead_letter(member, Reason::Permanent, &error.chain(), 1).await,
+                Class::Failure | Class::Permanent => self.count_failure(member, &error).await,
             },
         };
         let delay = self.options.retry.delay(1);
@@ -75,8 +74,8 @@ impl<Db: Store> Pipeline<Db> {
         Settlement::Retry(member.arrival.settling, self.options.retry.delay(1))
     }
 
-    /// The body failed and is rolled back: the failure is recorded, then the message comes again, or at the limit is
-    /// dead-lettered.
+    /// The body failed and is rolled back: the failure is recorded, then the message comes again, or at the limit and if
+    /// no retry can help is dead-lettered.
     async fn count_failure(&self, member: Member<Db>, error: &Error) -> Answer {
         let text = error.chain();
         let failures = match self.inbox.record_failure(&member.claim, &text).await {
@@ -85,6 +84,9 @@ impl<Db: Store> Pipeline<Db> {
         };
         self.faults.reach(FaultPoint::FailureRecorded);
         let key = member.claim.identity.name();
+        if error.class() == Class::Permanent {
+            return self.dead_letter(member, Reason::Permanent, &text, failures).await;
+        }
         if self.options.retry.exhausted(failures) {
             tracing::error!(consumer = %member.route.name, %key, failures, error = %text, "attempts exhausted");
             return self.dead_letter(member, Reason::AttemptsExhausted, &text, failures).await;
@@ -175,13 +177,15 @@ impl<Db: Store> Pipeline<Db> {
         self.bury(arrival, consumer, (identity, None), (reason, &error.chain(), 0)).await
     }
 
-    /// The age of a delivery whose claim may have been pruned already. What an operator redrives is never too old.
+    /// The age of a delivery whose claim may have been pruned already. An open letter keeps the claims of its key; one
+    /// that has no key can't.
     pub(crate) fn too_old(&self, arrival: &Arrival, route: &Registered<Db>) -> Option<Duration> {
-        if arrival.redriven.is_some() {
+        let redriven = arrival.redriven.as_ref();
+        if redriven.is_some_and(|redriven| redriven.at_any_age) {
             return None;
         }
         let retention = self.options.retention_of(&route.handler.spec());
-        let age = self.clock.age(arrival.received.sent_at?);
+        let age = self.clock.age(arrival.received.sent_at.or(redriven.map(|redriven| redriven.first_at))?);
         (age > retention.saturating_sub(margin(retention))).then_some(age)
     }
 
