@@ -53,6 +53,27 @@ async fn the_untouched_body_is_callable_as_effect() {
     assert_eq!(orders, [7]);
 }
 
+mod ledger {
+    use serde::Deserialize;
+    use sqlx::SqliteConnection;
+
+    /// A message that has the name of a type of sqlx's.
+    #[derive(Deserialize)]
+    pub(super) struct Transaction {
+        id: i64,
+    }
+
+    #[inboxed::idempotent(key = "transaction:{id}")]
+    pub(super) async fn book(transaction: Transaction, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+        Ok(super::record(transaction.id, tx).await?)
+    }
+}
+
+#[test]
+fn message_may_be_called_transaction() {
+    assert_eq!(key(&ledger::book, r#"{"id":7}"#), "transaction:7");
+}
+
 #[test]
 fn without_options_the_functions_name_is_the_consumer() {
     let spec = spec(&plain);

@@ -62,6 +62,7 @@ cures! {
     option_without_value
     other_database
     other_parameter_in_key
+    parameter_named_like_handler
     pool_parameter
     random_number_in_key
     random_uuid_in_key

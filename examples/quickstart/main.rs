@@ -2,18 +2,14 @@
 //! `{"event_id":"evt-1","account":7,"cents":250}`, from the file beside it, a file of yours, or standard input:
 //! `cargo run --example quickstart [-- FILE | -]`.
 
-use std::collections::HashMap;
-use std::path::Path;
-use std::time::Duration;
-use std::{error::Error, fs, io, process};
+use std::{collections::HashMap, error::Error, fs, io, path::Path, time::Duration};
 
 use inboxed::broker::{Source, Transport};
 use inboxed::memory::{Memory, Message};
-use inboxed::store::Filter;
+use inboxed::store::{DeadLetter, Filter};
 use inboxed::{Consumer, Inbox, idempotent};
 use serde::Deserialize;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
-use sqlx::{Sqlite, SqliteConnection};
+use sqlx::{Sqlite, SqliteConnection, SqlitePool};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -67,7 +63,7 @@ async fn naive_consumer(database: String, broker: Memory) -> Result<()> {
 fn publish(lines: &[String]) -> Memory {
     let broker = Memory::builder().lease(Duration::from_secs(1)).duplicates(0.05).lose_acks(0.05).seed(7).build();
     for (number, line) in (1..).zip(lines) {
-        for _ in 0..1 + usize::from(number % 20 == 0) {
+        for _ in 0..=usize::from(number % 20 == 0) {
             broker.publish("deposits", Message::new(line.clone()).header("line", number.to_string()));
         }
     }
@@ -94,12 +90,6 @@ where
     Ok(())
 }
 
-struct Counts {
-    effects: i64,
-    distinct: i64,
-    cents: i64,
-}
-
 fn main() -> Result<()> {
     let events = match std::env::args().nth(1).as_deref() {
         None => fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/quickstart/events.jsonl"))?,
@@ -111,49 +101,48 @@ fn main() -> Result<()> {
     let expected = parsed.map(|event| (event.event_id, event.cents)).collect::<HashMap<_, _>>();
     let (messages, cents) = (i64::try_from(expected.len())?, expected.values().sum::<i64>());
     let folder = tempfile::tempdir()?;
-    let row = |name: &str, counts: &Counts| {
-        let (doubled, lost) = (counts.effects - counts.distinct, messages - counts.distinct);
-        println!("{name:<10} {:>8} {:>8} {:>6} {:>14}", counts.effects, doubled, lost, counts.cents);
+    let row = |name: &str, (effects, distinct, cents): (i64, i64, i64)| {
+        println!("{name:<10} {effects:>8} {:>8} {:>6} {cents:>14}", effects - distinct, messages - distinct);
     };
 
-    println!("{:<10} {:>8} {:>8} {:>6} {:>14}", "", "effects", "doubled", "lost", "balance");
-    row("expected", &Counts { effects: messages, distinct: messages, cents });
+    println!("{:<10}  effects  doubled   lost        balance", "");
+    row("expected", (messages, messages, cents));
 
     let (database, broker) = (new_database(&folder.path().join("naive.sqlite"))?, publish(&lines));
     run_processes(&broker, || naive_consumer(database.clone(), broker.clone()))?;
-    row("naive", &count(&database)?.0);
+    row("naive", count(&database)?.0);
 
     let (database, broker) = (new_database(&folder.path().join("exact.sqlite"))?, publish(&lines));
     run_processes(&broker, || exact_consumer(database.clone(), broker.clone()))?;
-    let (exact, dead_letters) = count(&database)?;
-    row("idempotent", &exact);
+    let ((effects, distinct, balance), dead_letters) = count(&database)?;
+    row("idempotent", (effects, distinct, balance));
 
-    dead_letters.iter().for_each(|letter| println!("dead letter: {letter}"));
-    let lost = messages - exact.distinct;
-    let verdict = if exact.effects == messages && lost == 0 && exact.cents == cents { "exact" } else { "wrong" };
+    print!("{dead_letters}");
+    let lost = messages - distinct;
+    let verdict = if (effects, lost, balance) == (messages, 0, cents) { "exact" } else { "wrong" };
     let deliveries = broker.counts("deposits").deliveries;
-    println!("{verdict}: {messages} messages, {deliveries} deliveries, {} effects, {lost} lost", exact.effects);
-    process::exit(i32::from(verdict != "exact"))
+    println!("{verdict}: {messages} messages, {deliveries} deliveries, {effects} effects, {lost} lost");
+    if verdict == "exact" { Ok(()) } else { Err("an effect was lost or doubled".into()) }
 }
 
 #[tokio::main]
 async fn new_database(file: &Path) -> Result<String> {
-    let pool = SqlitePool::connect_with(SqliteConnectOptions::new().filename(file).create_if_missing(true)).await?;
-    let tables =
-        "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (event_id TEXT)";
-    sqlx::raw_sql(tables).execute(&pool).await?;
-    Ok(format!("sqlite://{}", file.display()))
+    let database = format!("sqlite://{}?mode=rwc", file.display());
+    let tables = "CREATE TABLE balances (account INTEGER PRIMARY KEY, cents INTEGER); CREATE TABLE effects (id TEXT)";
+    sqlx::raw_sql(tables).execute(&SqlitePool::connect(&database).await?).await?;
+    Ok(database)
 }
 
+/// Effects, distinct effects and the sum of the balances; and the dead letters.
 #[tokio::main]
-async fn count(database: &str) -> Result<(Counts, Vec<String>)> {
+async fn count(database: &str) -> Result<((i64, i64, i64), String)> {
     let inbox = Inbox::<Sqlite>::connect(database).await?;
     inbox.migrate().await?;
-    let count =
-        "SELECT COUNT(*), COUNT(DISTINCT event_id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
-    let (effects, distinct, cents) = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
+    let count = "SELECT COUNT(*), COUNT(DISTINCT id), (SELECT COALESCE(SUM(cents), 0) FROM balances) FROM effects";
+    let counts = sqlx::query_as(count).fetch_one(inbox.pool()).await?;
     let letters = inbox.dead_letters().list(Filter::default()).await?;
-    let line = |headers: &inboxed::Headers| headers.get("line").unwrap_or("?").to_owned();
-    let letters = letters.iter().map(|letter| format!("line {}: {}", line(&letter.headers), letter.error)).collect();
-    Ok((Counts { effects, distinct, cents }, letters))
+    let line = |letter: &DeadLetter| {
+        format!("dead letter: line {}: {}\n", letter.headers.get("line").unwrap_or("?"), letter.error)
+    };
+    Ok((counts, letters.iter().map(line).collect::<Vec<_>>().concat()))
 }

@@ -23,6 +23,20 @@ pub(crate) fn function(function: &Function) -> TokenStream {
     let cfgs = conditions(attrs);
     let own = attrs.iter().filter(|attr| !is(attr, &["doc", "deprecated", "cfg"]));
     let effect = syn::Signature { ident: Ident::new("effect", name.span()), ..sig.clone() };
+    // A parameter of the struct's name doesn't compile, and is an error of ours already.
+    let effect = if function.parameter_named_like_it().is_some() {
+        TokenStream::new()
+    } else {
+        quote! {
+            #cfgs
+            impl #name {
+                #[doc = #EFFECT]
+                #[allow(private_interfaces)]
+                #(#own)*
+                #vis #effect #body
+            }
+        }
+    };
     quote! {
         #(#docs)*
         #cfgs
@@ -30,13 +44,7 @@ pub(crate) fn function(function: &Function) -> TokenStream {
         #[derive(Clone, Copy, Debug)]
         #vis struct #name;
 
-        #cfgs
-        impl #name {
-            #[doc = #EFFECT]
-            #[allow(private_interfaces)]
-            #(#own)*
-            #vis #effect #body
-        }
+        #effect
     }
 }
 

@@ -89,6 +89,9 @@ fn signature(function: &Function, errors: &mut Errors) {
     if let Some(receiver) = sig.receiver() {
         errors.push(errors::receiver(receiver));
     }
+    if let Some(parameter) = function.parameter_named_like_it() {
+        errors.push(errors::parameter_named_like_handler(parameter));
+    }
     if !sig.generics.params.is_empty() {
         errors.push(errors::generics(&sig.generics));
     } else if let Some(clause) = &sig.generics.where_clause {

@@ -30,12 +30,26 @@ pub enum Outcome {
     Retry(Duration),
     /// It is kept as a dead letter in the inbox's database; don't deliver it again.
     DeadLettered,
+    /// No handler takes its type, and the consumer was told to [skip](crate::UnknownType::Skip) such messages.
+    Skipped,
 }
 
 impl<Db: Store, S> Consumer<Db, S> {
     /// Handles one message in the one order, and answers when its outcome is durable.
     ///
     /// A caller that goes away meanwhile doesn't end the work: it runs in a task of its own.
+    ///
+    /// ```
+    /// # extern crate inboxed_runtime as inboxed;
+    /// # use inboxed::{Consumer, Outcome, store::Store};
+    /// /// A webhook: the sender tries again unless it is answered by 200.
+    /// async fn webhook<Db: Store>(app: &Consumer<Db>, body: String) -> u16 {
+    ///     match app.deliver("orders", body, ()).await {
+    ///         Ok(Outcome::Retry(_)) | Err(_) => 503,
+    ///         Ok(_) => 200,
+    ///     }
+    /// }
+    /// ```
     ///
     /// # Errors
     /// If the consumer can't start, or no handler is registered for the source.
@@ -73,8 +87,10 @@ impl AnySettler for Caller {
         let answers = settlements.into_iter().map(|settlement| {
             let outcome = match settlement {
                 Settlement::Ack(proof) => match proof.how() {
+                    How::Effect => Outcome::Done,
                     How::Duplicate { .. } => Outcome::Duplicate,
-                    _ => Outcome::Done,
+                    How::DeadLettered => Outcome::DeadLettered,
+                    How::Skipped => Outcome::Skipped,
                 },
                 Settlement::DeadLettered(_) => Outcome::DeadLettered,
                 Settlement::Retry(_, delay) => Outcome::Retry(delay),

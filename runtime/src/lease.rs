@@ -10,8 +10,10 @@ use tokio::time::Instant;
 use crate::broker::Lease;
 use crate::erased::{AnySettler, Token};
 
-/// A shorter lease can't be kept, and a longer one is without end: no clock need count so far.
-const SHORTEST: Duration = Duration::from_millis(3);
+/// The shortest time between two extensions: tokio knows no interval of zero.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A longer lease is without end: no clock need count so far.
 const LONGEST: Duration = Duration::from_hours(365 * 24);
 
 /// When a delivery's lease runs out, for all who hold the delivery. A delivery without a lease never loses it.
@@ -63,7 +65,7 @@ impl Drop for Held {
 impl LeaseKeeper {
     /// A keeper that extends until nobody holds it or a delivery of it; with `keep` false it only knows when leases end.
     pub(crate) fn start(settler: Arc<dyn AnySettler>, lease: Option<Duration>, keep: bool) -> Arc<Self> {
-        let lease = lease.map(|lease| lease.clamp(SHORTEST, LONGEST));
+        let lease = lease.map(|lease| lease.min(LONGEST));
         let keeper = Arc::new(Self { settler, lease, held: Mutex::default(), next: AtomicU64::new(0) });
         if let (Some(lease), true) = (lease, keep) {
             tokio::spawn(extend_every_third(Arc::downgrade(&keeper), lease));
@@ -104,7 +106,7 @@ impl LeaseKeeper {
 }
 
 async fn extend_every_third(keeper: Weak<LeaseKeeper>, lease: Duration) {
-    let mut ticks = tokio::time::interval(lease / 3);
+    let mut ticks = tokio::time::interval((lease / 3).max(SHORTEST));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;

@@ -24,12 +24,15 @@ mod panic;
 mod pipeline;
 mod proof;
 mod redrive;
+mod refusal;
 mod retry;
 mod route;
 mod run;
 mod run_error;
 mod shutdown;
+mod start;
 pub mod store;
+mod suspect;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::handler::Spec;
 use crate::retry::RetryPolicy;
+use crate::run_error::RunError;
 
 /// What becomes of a message that no handler takes: its type is unknown here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +54,15 @@ impl Options {
     /// How long a handler's claims are kept.
     pub(crate) fn retention_of(&self, spec: &Spec) -> Duration {
         spec.retention.unwrap_or(self.retention)
+    }
+
+    /// Refuses a retention that ends before the last duplicate may come.
+    pub(crate) fn check_retention(&self, consumer: &str, spec: &Spec, horizon: Duration) -> Result<(), RunError> {
+        let retention = self.retention_of(spec);
+        if retention < horizon {
+            return Err(RunError::Retention { consumer: consumer.to_owned(), retention, horizon });
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::error::Error;
 use crate::health::Health;
 use crate::store::{Inbox, Store};
@@ -18,11 +20,19 @@ pub(crate) struct Outage<Db: Store> {
     inbox: Inbox<Db>,
     health: Health,
     looking: Arc<AtomicBool>,
+    /// Ends the looking with the consumer whose health it is.
+    end: CancellationToken,
+}
+
+impl<Db: Store> Drop for Outage<Db> {
+    fn drop(&mut self) {
+        self.end.cancel();
+    }
 }
 
 impl<Db: Store> Outage<Db> {
     pub(crate) fn new(inbox: Inbox<Db>, health: Health) -> Self {
-        Self { inbox, health, looking: Arc::default() }
+        Self { inbox, health, looking: Arc::default(), end: CancellationToken::new() }
     }
 
     /// Looks whether the database answers, and if it doesn't, keeps health red until it does. A lock that was waited
@@ -34,7 +44,7 @@ impl<Db: Store> Outage<Db> {
         let (inbox, health, looking) = (self.inbox.clone(), self.health.clone(), Arc::clone(&self.looking));
         let reason = error.chain();
         let look = Look { health: health.clone(), looking };
-        tokio::spawn(async move {
+        tokio::spawn(self.end.clone().run_until_cancelled_owned(async move {
             let _look = look;
             let mut wait = Duration::from_millis(20);
             while !answers(&inbox).await {
@@ -47,7 +57,7 @@ impl<Db: Store> Outage<Db> {
             if health.store_up() {
                 tracing::info!("the store answers again");
             }
-        });
+        }));
     }
 }
 

@@ -5,8 +5,9 @@
 //!                                          └ refused by a committed row → ROLLBACK → acknowledge (duplicate)
 //! ```
 //!
-//! Read [`Pipeline::handle`], [`Pipeline::transaction`] and [`Pipeline::effect`] from top to bottom. Whatever doesn't go
-//! this way (refused bytes, failures, dead letters) is in `failure.rs`; only `proof.rs` can make what acknowledges.
+//! Read [`Pipeline::handle`], [`Pipeline::prepare`], [`Pipeline::transaction`], [`Pipeline::effect`] and
+//! [`Pipeline::conclude`] from top to bottom. What leaves this way is in `refusal.rs` (never runs), `failure.rs` (didn't
+//! commit) and `suspect.rs` (may kill the process); only `proof.rs` can make what acknowledges.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::arrival::{Arrival, Duplicate, Member, Settling, settle};
 use crate::broker::Settlement;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::failure::BodyError;
 use crate::fault::{FaultPoint, Faults};
 use crate::in_flight::InFlight;
 use crate::message::Delivery;
@@ -146,9 +148,7 @@ impl<Db: Store> Pipeline<Db> {
         }
         let mut proofs = Vec::new();
         let undone = self.transaction(members, &mut proofs).await;
-        for proof in proofs {
-            answers.extend(self.conclude(proof).await);
-        }
+        answers.extend(self.conclude(proofs).await);
         if let Err(undone) = undone {
             for member in undone.members {
                 answers.extend(self.run_alone(member).await);
@@ -235,23 +235,24 @@ impl<Db: Store> Pipeline<Db> {
         Ok(())
     }
 
-    /// The acknowledgements that a proof allows: of its own delivery, and of the copies that waited for it.
-    pub(crate) async fn conclude(&self, mut proof: Committed<Member<Db>>) -> Vec<Answer> {
-        let copies = proof.get_mut().take_copies();
-        let payload = proof.get().claim.payload;
-        let mut answers = Vec::with_capacity(1 + copies.len());
-        for copy in copies {
-            let covered = proof.covering(copy.arrival, copy.payload == payload);
+    /// The acknowledgements that proofs allow: each of its own delivery, and of the copies that waited for it.
+    pub(crate) async fn conclude(&self, proofs: Vec<Committed<Member<Db>>>) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(proofs.len());
+        for mut proof in proofs {
+            let copies = proof.get_mut().take_copies();
             let (route, claim) = (Arc::clone(&proof.get().route), proof.get().claim.clone());
-            answers.push(self.acknowledge_duplicate(covered, &route, &claim).await);
-        }
-        let (route, claim) = (Arc::clone(&proof.get().route), proof.get().claim.clone());
-        if proof.how() == How::Effect {
-            telemetry::handled(&route.name);
-            answers.insert(0, Settlement::Ack(proof.map(|member| member.arrival.settling)));
-        } else {
-            let answer = self.acknowledge_duplicate(proof.map(|member| member.arrival), &route, &claim).await;
-            answers.insert(0, answer);
+            let key = claim.identity.name();
+            for copy in copies {
+                let covered = proof.covering(copy.arrival, copy.payload == claim.payload);
+                answers.push(self.acknowledge_duplicate(covered, &route, (key, copy.payload)).await);
+            }
+            answers.push(if proof.how() == How::Effect {
+                telemetry::handled(&route.name);
+                Settlement::Ack(proof.map(|member| member.arrival.settling))
+            } else {
+                let proof = proof.map(|member| member.arrival);
+                self.acknowledge_duplicate(proof, &route, (key, claim.payload)).await
+            });
         }
         answers
     }
@@ -262,15 +263,6 @@ impl<Db: Store> Pipeline<Db> {
         let own = member.route.handler.spec().timeout.or(self.options.timeout);
         own.unwrap_or_else(|| by_lease().min(DEFAULT_TIMEOUT)).min(LONGEST_TIMEOUT)
     }
-}
-
-/// What the runtime itself says of a body.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BodyError {
-    #[error("the body ran for longer than {0:?} and was rolled back; give it a longer `timeout`, or less to do")]
-    Deadline(Duration),
-    #[error("the body panicked: {0}")]
-    Panicked(String),
 }
 
 impl<Db: Store> From<Uncommitted<Member<Db>>> for Undone<Db> {

@@ -69,8 +69,9 @@ impl<T> Committed<T> {
     }
 
     /// A copy of the message that was set aside while this one ran. The caller keeps copies by claim.
-    #[allow(clippy::unused_self, reason = "the proof itself is what entitles to another one")]
     pub(crate) fn covering<U>(&self, copy: U, same_payload: bool) -> Committed<U> {
+        // What is like a message that isn't like the committed one isn't like that either.
+        let same_payload = same_payload && self.how != How::Duplicate { same_payload: false };
         Committed { token: copy, how: How::Duplicate { same_payload } }
     }
 }

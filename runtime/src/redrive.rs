@@ -20,7 +20,8 @@ use crate::store::{Inbox, LetterId, StartError, Store};
 /// How many letters are taken at once.
 const BATCH: u32 = 16;
 
-/// How long a taken letter stays with this process: longer than any body may run by default.
+/// How long a taken letter stays with this process. One that takes longer may be taken by another too, whose claim then
+/// waits for this one's outcome.
 const LEASE: Duration = Duration::from_mins(5);
 
 impl<Db: Store, S> Consumer<Db, S> {

@@ -55,12 +55,12 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// [`RunError`], which says what refused the start or ended a source.
     pub async fn run_until<T: Transport>(&self, transport: T, until: impl Future<Output = ()>) -> Result<(), RunError> {
         let pipeline = Arc::clone(self.pipeline().await?);
-        let stop = self.stop().child_token();
+        let stop = self.stop.child_token();
         // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
         let _stopped_when_dropped = stop.clone().drop_guard();
         let run = Arc::new(Run {
             health: self.health(),
-            service: self.service().to_owned(),
+            service: Arc::clone(&self.service),
             tasks: TaskTracker::new(),
             stop: stop.clone(),
             end: CancellationToken::new(),
@@ -71,26 +71,26 @@ impl<Db: Store, S> Consumer<Db, S> {
         let mut sources = JoinSet::new();
         for name in run.pipeline.routes.sources() {
             let (run, transport) = (Arc::clone(&run), Arc::clone(&transport));
-            sources.spawn(async move {
-                let consumed = run.consume(&*transport, &name).await;
-                consumed.map_err(|error| RunError::Source { name: name.to_string(), error })
-            });
+            sources.spawn(async move { run.consume(&*transport, &name).await });
         }
         let mut upkeep = JoinSet::new();
         upkeep.spawn(Arc::clone(&run).redrive());
         upkeep.spawn(Arc::clone(&run).prune());
 
+        let worked_off = async {
+            all(&mut sources).await?;
+            run.tasks.close();
+            run.tasks.wait().await;
+            Ok(())
+        };
         let ended = tokio::select! {
-            ended = all(&mut sources) => ended,
+            ended = worked_off => ended,
             () = until => Ok(()),
             () = stop.cancelled() => Ok(()),
         };
-        let asked = ended.is_err() || !sources.is_empty() || self.stop().is_cancelled();
-        if asked {
-            stop.cancel();
-        }
+        stop.cancel();
         let ended = ended.and(all(&mut sources).await);
-        run.drain(self.options().grace).await;
+        run.drain(self.options.grace).await;
         upkeep.shutdown().await;
         ended
     }
@@ -110,7 +110,7 @@ async fn all(sources: &mut JoinSet<Result<(), RunError>>) -> Result<(), RunError
 struct Run<Db: Store> {
     pipeline: Arc<Pipeline<Db>>,
     health: Health,
-    service: String,
+    service: Arc<str>,
     tasks: TaskTracker,
     stop: CancellationToken,
     /// Ends the bodies that still run when the grace period is over.
@@ -119,25 +119,30 @@ struct Run<Db: Store> {
 
 impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
-    async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), BrokerError> {
+    async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), RunError> {
         let mut wait = FASTEST;
         loop {
             let error = match self.stop.run_until_cancelled(transport.open(name)).await {
                 None => return Ok(()),
                 Some(Ok(source)) => {
+                    self.check_horizon(&source.capabilities(), name)?;
                     self.health.source_up(name);
-                    wait = FASTEST;
-                    match self.fetch(source, name, T::SYSTEM).await {
-                        Ok(()) => return Ok(()),
-                        Err(error) => error,
+                    let opened_at = Instant::now();
+                    let Err(error) = self.fetch(source, name, T::SYSTEM).await else { return Ok(()) };
+                    // A source that opens and fails at once is as much out of reach as one that doesn't open.
+                    if opened_at.elapsed() > SLOWEST {
+                        wait = FASTEST;
                     }
+                    error
                 }
                 Some(Err(error)) => error,
             };
             match error {
                 BrokerError::Unreachable(_) => {}
                 BrokerError::Ended => return Ok(()),
-                refused => return Err(refused),
+                refused @ BrokerError::Refused(_) => {
+                    return Err(RunError::Source { name: name.to_string(), error: refused });
+                }
             }
             tracing::warn!(source = %name, %error, ?wait, "the broker is out of reach");
             self.health.source_down(name, error.to_string());
@@ -157,7 +162,6 @@ impl<Db: Store> Run<Db> {
         system: &'static str,
     ) -> Result<(), BrokerError> {
         let capabilities = source.capabilities();
-        self.check_horizon(&capabilities, name)?;
         let options = &self.pipeline.options;
         let settler: Arc<dyn AnySettler> = Arc::new(Erased(source.settler()));
         let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, options.keep_leases);
@@ -209,9 +213,6 @@ impl<Db: Store> Run<Db> {
     /// Lets running bodies finish; after the grace period they are rolled back and given back.
     async fn drain(&self, grace: Duration) {
         self.tasks.close();
-        if !self.stop.is_cancelled() {
-            self.tasks.wait().await;
-        }
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
             tracing::warn!(running = self.tasks.len(), "the grace period is over; what still runs is rolled back");
             self.end.cancel();
@@ -222,22 +223,17 @@ impl<Db: Store> Run<Db> {
     }
 
     /// A duplicate that comes when its claim is pruned would run again.
-    fn check_horizon(&self, capabilities: &Capabilities, source: &Arc<str>) -> Result<(), BrokerError> {
+    fn check_horizon(&self, capabilities: &Capabilities, source: &Arc<str>) -> Result<(), RunError> {
         let options = &self.pipeline.options;
         let Some(horizon) = capabilities.retention.max(options.horizon) else {
             tracing::warn!(%source, "the broker keeps messages without end: declare by `.horizon(…)` how late a duplicate may come");
             return Ok(());
         };
-        for route in self.pipeline.routes.0.iter().filter(|route| route.route.source == *source) {
-            let retention = options.retention_of(&route.handler.spec());
-            if retention < horizon {
-                let error = RunError::Retention { consumer: route.name.to_string(), retention, horizon };
-                return Err(BrokerError::Refused(error.into()));
-            }
-        }
-        Ok(())
+        let mut routes = self.pipeline.routes.0.iter().filter(|route| route.route.source == *source);
+        routes.try_for_each(|route| options.check_retention(&route.name, &route.handler.spec(), horizon))
     }
 
+    /// Takes the dead letters that were sent back, for as long as the consumer runs.
     async fn redrive(self: Arc<Self>) {
         while !self.stop.is_cancelled() {
             match self.pipeline.redrive(&self.tasks, &self.stop, &self.end).await {
@@ -251,6 +247,7 @@ impl<Db: Store> Run<Db> {
         }
     }
 
+    /// Prunes claims beyond their retention, at moments that differ between processes.
     async fn prune(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PRUNE_EVERY.mul_f64(0.5 + fastrand::f64())).await;

@@ -18,7 +18,7 @@ use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 use tempfile::TempDir;
 
 /// No test waits longer for anything; a machine under load is slow, and a hang is for ever.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An inbox in an `SQLite` file of its own, beside the table of effects.
 pub(crate) struct Shop {

@@ -9,5 +9,6 @@ mod bodies;
 mod database;
 mod letters;
 mod names;
+mod pools;
 mod settings;
 mod soak;

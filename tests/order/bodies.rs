@@ -126,13 +126,12 @@ async fn after(statements: &[&str]) -> (Shop, Outcome, String) {
     sqlx::raw_sql(unique).execute(shop.inbox.pool()).await.unwrap();
     let consumer = shop.consumer().handle("orders", careless);
     let body = serde_json::json!({ "id": 7, "statements": statements }).to_string();
-    let none: [(&str, &str); 0] = [];
-    let outcome = consumer.deliver("orders", body.clone(), none).await.unwrap();
+    let outcome = consumer.deliver("orders", body.clone(), ()).await.unwrap();
     let last =
         sqlx::query_scalar("SELECT last_error FROM inbox_attempts").fetch_optional(shop.inbox.pool()).await.unwrap();
     // Whatever state the connection was in, the next message doesn't meet it.
     let next = serde_json::json!({ "id": 8, "statements": [] }).to_string();
-    assert_eq!(consumer.deliver("orders", next, none).await.unwrap(), Outcome::Done);
+    assert_eq!(consumer.deliver("orders", next, ()).await.unwrap(), Outcome::Done);
     sqlx::raw_sql("DELETE FROM effects WHERE id = 8; DELETE FROM inbox WHERE message_key = 'careless:8'")
         .execute(shop.inbox.pool())
         .await
@@ -257,10 +256,9 @@ async fn mark_after(ending: &str) -> i64 {
     let shop = Shop::open().await;
     let one = Inbox::<Sqlite>::options().max_connections(1).connect(&shop.url).await.unwrap();
     let consumer = Consumer::new("shop", one).handle("orders", marks);
-    let none: [(&str, &str); 0] = [];
     for (id, ending) in [(7, ending), (8, "well")] {
         let body = serde_json::json!({ "id": id, "ending": ending }).to_string();
-        let outcome = consumer.deliver("orders", body, none).await.unwrap();
+        let outcome = consumer.deliver("orders", body, ()).await.unwrap();
         assert_eq!(outcome == Outcome::Done, ending == "well", "{ending}: {outcome:?}");
     }
     -shop.number("SELECT id FROM effects ORDER BY rowid DESC LIMIT 1").await

@@ -10,8 +10,6 @@ use tokio::sync::Semaphore;
 
 use super::support::{Order, Script, Shop, deliver, effect, order, record, until};
 
-const NO_HEADERS: [(&str, &str); 0] = [];
-
 #[tokio::test]
 async fn outcome_says_what_is_durable() {
     let shop = Shop::open().await;
@@ -31,7 +29,7 @@ async fn outcome_says_what_is_durable() {
 async fn source_without_a_handler_is_named() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle("orders", record);
-    let error = consumer.deliver("invoices", order(1), NO_HEADERS).await.unwrap_err();
+    let error = consumer.deliver("invoices", order(1), ()).await.unwrap_err();
     assert!(matches!(&error, RunError::UnknownSource(source) if source == "invoices"), "{error}");
 }
 
@@ -61,7 +59,7 @@ async fn caller_that_goes_away_does_not_end_the_work() {
     let state = Slow::new();
     let consumer = shop.consumer().state(state.clone()).handle("orders", slow);
     tokio::select! {
-        outcome = consumer.deliver("orders", order(7), NO_HEADERS) => panic!("{outcome:?}"),
+        outcome = consumer.deliver("orders", order(7), ()) => panic!("{outcome:?}"),
         () = until("the body runs", async || state.entered.load(Ordering::SeqCst)) => {}
     }
     drop(consumer);

@@ -3,6 +3,9 @@
 #![cfg(all(feature = "macros", feature = "sqlite", feature = "memory", feature = "testing", feature = "anyhow"))]
 #![allow(missing_docs, reason = "handlers of tests")]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod bodies;
 mod classes;
 mod commit;

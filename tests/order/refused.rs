@@ -5,13 +5,11 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use inboxed::memory::{Memory, Message};
 use inboxed::store::{LetterState, Reason};
-use inboxed::{Headers, Outcome, UnknownType, idempotent, on};
+use inboxed::{BoxError, Decode, Headers, Outcome, Received, UnknownType, idempotent, on};
 use serde::Deserialize;
 use sqlx::SqliteConnection;
 
 use super::support::{Order, Shop, deliver, effect, order, record, run_to_the_end, until};
-
-const NO_HEADERS: [(&str, &str); 0] = [];
 
 #[tokio::test]
 async fn undecodable_bytes_are_dead_lettered_at_once_and_intact() {
@@ -31,7 +29,7 @@ async fn undecodable_bytes_sent_twice_are_one_letter_and_others_another() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle("orders", record);
     for body in ["{", "{", "["] {
-        assert_eq!(consumer.deliver("orders", body, NO_HEADERS).await.unwrap(), Outcome::DeadLettered);
+        assert_eq!(consumer.deliver("orders", body, ()).await.unwrap(), Outcome::DeadLettered);
     }
     assert_eq!(shop.letters().await.len(), 2);
 }
@@ -52,7 +50,7 @@ async fn message_with_an_empty_key_part_is_dead_lettered_never_merged() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle("orders", by_name);
     for body in [r#"{"name":"","n":1}"#, r#"{"name":"","n":2}"#] {
-        assert_eq!(consumer.deliver("orders", body, NO_HEADERS).await.unwrap(), Outcome::DeadLettered);
+        assert_eq!(consumer.deliver("orders", body, ()).await.unwrap(), Outcome::DeadLettered);
     }
     let letters = shop.letters().await;
     assert_eq!(letters.iter().map(|letter| letter.reason).collect::<Vec<_>>(), [Reason::BadKey; 2]);
@@ -110,7 +108,7 @@ async fn unknown_type_is_dead_lettered_by_declaration() {
     let consumer =
         shop.consumer().unknown_type(UnknownType::DeadLetter).handle(on("orders").field("type", "Paid"), record);
     let placed = r#"{"type":"Placed","id":7}"#;
-    assert_eq!(consumer.deliver("orders", placed, NO_HEADERS).await.unwrap(), Outcome::DeadLettered);
+    assert_eq!(consumer.deliver("orders", placed, ()).await.unwrap(), Outcome::DeadLettered);
     let letter = shop.letter().await;
     assert_eq!((letter.reason, letter.body), (Reason::UnknownType, Bytes::from_static(placed.as_bytes())));
 }
@@ -123,6 +121,7 @@ async fn unknown_type_is_skipped_by_declaration() {
     let consumer = shop.consumer().unknown_type(UnknownType::Skip).handle(on("orders").header("type", "Paid"), record);
     run_to_the_end(&consumer, &broker, &["orders"]).await;
     assert_eq!((broker.counts("orders").acknowledged, shop.effects().await, shop.letters().await.len()), (1, 0, 0));
+    assert_eq!(consumer.deliver("orders", order(7), ()).await.unwrap(), Outcome::Skipped);
 }
 
 #[idempotent(key = "order:{id}", on_conflict = "dead_letter")]
@@ -136,7 +135,7 @@ async fn key_conflict_is_acknowledged_and_never_runs() {
     let consumer = shop.consumer().handle("orders", record);
     assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
     let other = r#"{"id":7,"price":2}"#;
-    assert_eq!(consumer.deliver("orders", other, NO_HEADERS).await.unwrap(), Outcome::Duplicate);
+    assert_eq!(consumer.deliver("orders", other, ()).await.unwrap(), Outcome::Duplicate);
     assert_eq!((shop.effects().await, shop.letters().await.len()), (1, 0));
 }
 
@@ -147,7 +146,7 @@ async fn key_conflict_is_kept_as_a_dead_letter_by_declaration() {
     assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
     assert_eq!(deliver(&consumer, 7).await, Outcome::Duplicate, "the same payload is no conflict");
     for (count, other) in [(1, r#"{"id":7,"price":2}"#), (2, r#"{"id":7,"price":3}"#), (2, r#"{"id":7,"price":3}"#)] {
-        assert_eq!(consumer.deliver("orders", other, NO_HEADERS).await.unwrap(), Outcome::DeadLettered);
+        assert_eq!(consumer.deliver("orders", other, ()).await.unwrap(), Outcome::DeadLettered);
         assert_eq!(shop.letters().await.len(), count);
     }
     let letters = shop.letters().await;
@@ -156,12 +155,50 @@ async fn key_conflict_is_kept_as_a_dead_letter_by_declaration() {
     assert_eq!((shop.effects().await, shop.claims().await), (1, 1));
 }
 
-/// A copy that waits for the first one may be a conflict too.
+/// Copies that wait for the first one may be conflicts too, each with bytes of its own.
 #[tokio::test]
-async fn key_conflict_among_copies_in_flight_is_kept() {
+async fn key_conflicts_among_copies_in_flight_are_all_kept() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle("orders", keeps_conflicts);
-    let (one, other) = tokio::join!(deliver(&consumer, 7), consumer.deliver("orders", r#"{"id":7,"n":2}"#, NO_HEADERS));
-    assert_eq!((one, other.unwrap()), (Outcome::Done, Outcome::DeadLettered));
-    assert_eq!((shop.effects().await, shop.letter().await.reason), (1, Reason::KeyConflict));
+    // Started before, so that the three are handled in the order in which they are delivered.
+    assert_eq!(deliver(&consumer, 6).await, Outcome::Done);
+    let conflict = |body| consumer.deliver("orders", body, ());
+    let others = [r#"{"id":7,"n":2}"#, r#"{"id":7,"n":3}"#];
+    let (one, two, three) = tokio::join!(deliver(&consumer, 7), conflict(others[0]), conflict(others[1]));
+    assert_eq!((one, two.unwrap(), three.unwrap()), (Outcome::Done, Outcome::DeadLettered, Outcome::DeadLettered));
+    let letters = shop.letters().await;
+    assert_eq!(letters.iter().map(|letter| &letter.body[..]).collect::<Vec<_>>(), others.map(str::as_bytes));
+    assert!(letters.iter().all(|letter| letter.reason == Reason::KeyConflict));
+    assert_eq!(shop.effects().await, 2);
+}
+
+/// A first one that is a conflict itself speaks for its copies: what is like it isn't like the committed message.
+#[tokio::test]
+async fn copies_of_a_key_conflict_in_flight_are_conflicts() {
+    let shop = Shop::open().await;
+    let consumer = shop.consumer().handle("orders", keeps_conflicts);
+    assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
+    let conflict = || consumer.deliver("orders", r#"{"id":7,"n":2}"#, ());
+    let (one, copy) = tokio::join!(conflict(), conflict());
+    assert_eq!((one.unwrap(), copy.unwrap()), (Outcome::DeadLettered, Outcome::DeadLettered));
+}
+
+/// A decoder or a key that panics would otherwise end the message's task at every delivery, for ever.
+#[tokio::test]
+async fn message_at_which_the_decoder_panics_is_dead_lettered_at_once() {
+    let shop = Shop::open().await;
+    let broker = Memory::new();
+    broker.publish("orders", order(7));
+    run_to_the_end(&shop.consumer().handle_with("orders", record, Panics), &broker, &["orders"]).await;
+    let letter = shop.letter().await;
+    assert_eq!((letter.reason, broker.counts("orders").deliveries), (Reason::Undecodable, 1));
+    assert!(letter.error.contains("panicked: not these bytes"), "{}", letter.error);
+}
+
+struct Panics;
+
+impl Decode<Order> for Panics {
+    fn decode(&self, _: &Received) -> Result<Order, BoxError> {
+        panic!("not these bytes")
+    }
 }

@@ -8,8 +8,6 @@ use sqlx::SqliteConnection;
 
 use super::support::{Order, Shop, deliver, effect, order, record, run_to_the_end};
 
-const NO_HEADERS: [(&str, &str); 0] = [];
-
 /// Writes a number of its own beside the order's.
 #[idempotent(key = "order:{id}")]
 async fn bill(order: Order, tx: &mut SqliteConnection) -> inboxed::Result<()> {
@@ -40,7 +38,7 @@ async fn handlers_on_one_source_are_told_apart_by_field_and_the_rest_goes_to_the
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle(on("orders").field("type", "Paid"), bill).handle("orders", record);
     for body in [r#"{"type":"Paid","id":1}"#, r#"{"type":"Placed","id":2}"#, r#"{"id":3}"#] {
-        assert_eq!(consumer.deliver("orders", body, NO_HEADERS).await.unwrap(), Outcome::Done);
+        assert_eq!(consumer.deliver("orders", body, ()).await.unwrap(), Outcome::Done);
     }
     assert_eq!(shop.number("SELECT SUM(id) FROM effects").await, 1_001 + 2 + 3);
 }
@@ -63,7 +61,7 @@ async fn one_handler_on_two_sources_knows_a_message_from_either() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle("orders", record).handle("replay", record);
     assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
-    assert_eq!(consumer.deliver("replay", order(7), NO_HEADERS).await.unwrap(), Outcome::Duplicate);
+    assert_eq!(consumer.deliver("replay", order(7), ()).await.unwrap(), Outcome::Duplicate);
     assert_eq!(shop.effects().await, 1);
 }
 
@@ -112,7 +110,7 @@ async fn state_holds_for_the_handlers_after_it() {
         .state(App { prices: Prices(10_000) })
         .handle("dear", copy::priced);
     for source in ["plain", "cheap", "dear"] {
-        assert_eq!(consumer.deliver(source, order(7), NO_HEADERS).await.unwrap(), Outcome::Done);
+        assert_eq!(consumer.deliver(source, order(7), ()).await.unwrap(), Outcome::Done);
     }
     assert_eq!(shop.number("SELECT SUM(id) FROM effects").await, 7 + 107 + 10_007);
 }
@@ -146,9 +144,9 @@ impl Decode<Order> for Lines {
 async fn handler_takes_messages_from_the_users_decoder() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle_with("orders", record, Lines);
-    assert_eq!(consumer.deliver("orders", "7;nails", NO_HEADERS).await.unwrap(), Outcome::Done);
-    assert_eq!(consumer.deliver("orders", "7;nails", NO_HEADERS).await.unwrap(), Outcome::Duplicate);
-    assert_eq!(consumer.deliver("orders", "nails", NO_HEADERS).await.unwrap(), Outcome::DeadLettered);
+    assert_eq!(consumer.deliver("orders", "7;nails", ()).await.unwrap(), Outcome::Done);
+    assert_eq!(consumer.deliver("orders", "7;nails", ()).await.unwrap(), Outcome::Duplicate);
+    assert_eq!(consumer.deliver("orders", "nails", ()).await.unwrap(), Outcome::DeadLettered);
     assert!(shop.letter().await.error.contains("no semicolon"));
     assert_eq!(shop.effects().await, 1);
 }
@@ -162,8 +160,8 @@ async fn raw(body: Bytes, tx: &mut SqliteConnection) -> inboxed::Result<()> {
 async fn handler_takes_raw_bytes() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().handle_with("orders", raw, Raw);
-    assert_eq!(consumer.deliver("orders", "seven b", NO_HEADERS).await.unwrap(), Outcome::Done);
-    assert_eq!(consumer.deliver("orders", "seven b", NO_HEADERS).await.unwrap(), Outcome::Duplicate);
+    assert_eq!(consumer.deliver("orders", "seven b", ()).await.unwrap(), Outcome::Done);
+    assert_eq!(consumer.deliver("orders", "seven b", ()).await.unwrap(), Outcome::Duplicate);
     assert_eq!(shop.number("SELECT SUM(id) FROM effects").await, 7);
 }
 
@@ -188,7 +186,7 @@ async fn key_comes_from_the_messages_contract() {
         (r#"{"order":1,"line":2}"#, Outcome::Done),
         (r#"{"line":1,"order":1}"#, Outcome::Duplicate),
     ] {
-        assert_eq!(consumer.deliver("refunds", body, NO_HEADERS).await.unwrap(), outcome, "{body}");
+        assert_eq!(consumer.deliver("refunds", body, ()).await.unwrap(), outcome, "{body}");
     }
     assert_eq!(shop.number("SELECT SUM(id) FROM effects").await, 11 + 12);
 }

@@ -124,8 +124,7 @@ async fn consumer_works_again_after_a_run_that_was_cut_short() {
     let consumer = consumer.state(Arc::clone(&started)).handle("orders", work);
     let begun = until("it runs", async || started.load(Ordering::SeqCst) == 1);
     consumer.run_until(broker, begun).await.unwrap();
-    let none: [(&str, &str); 0] = [];
-    assert_eq!(consumer.deliver("orders", job(8, 0), none).await.unwrap(), Outcome::Done);
+    assert_eq!(consumer.deliver("orders", job(8, 0), ()).await.unwrap(), Outcome::Done);
     let broker = Memory::new();
     broker.publish("orders", job(9, 0));
     run_to_the_end(&consumer, &broker, &["orders"]).await;

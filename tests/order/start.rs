@@ -10,8 +10,6 @@ use sqlx::{Sqlite, SqliteConnection};
 
 use super::support::{Order, Shop, deliver, effect, order, record};
 
-const NO_HEADERS: [(&str, &str); 0] = [];
-
 /// Why the start is refused.
 async fn refused<S>(consumer: &Consumer<Sqlite, S>) -> RunError {
     let broker = Memory::new();
@@ -75,7 +73,7 @@ async fn another_source_under_the_same_name_is_refused() {
     let error = refused(&moved).await;
     assert!(matches!(&error, RunError::Start(StartError::Registry(RegistryError::SourcesChanged { .. }))), "{error}");
     shop.inbox.move_source("shop/record", "purchases").await.unwrap();
-    assert_eq!(moved.deliver("purchases", order(7), NO_HEADERS).await.unwrap(), Outcome::Duplicate);
+    assert_eq!(moved.deliver("purchases", order(7), ()).await.unwrap(), Outcome::Duplicate);
     assert_eq!(shop.effects().await, 1);
 }
 
@@ -122,7 +120,7 @@ async fn retention_below_the_horizon_is_refused_with_both_figures() {
 async fn declared_horizon_is_held_against_the_retention_without_a_broker_too() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().horizon(Duration::from_hours(2)).handle("orders", forgets_soon);
-    let error = consumer.deliver("orders", order(7), NO_HEADERS).await.unwrap_err();
+    let error = consumer.deliver("orders", order(7), ()).await.unwrap_err();
     assert!(matches!(&error, RunError::Retention { consumer, .. } if consumer == "shop/forgets_soon"), "{error}");
     assert_eq!(shop.effects().await, 0);
 }

@@ -1,19 +1,16 @@
 //! A shop whose inbox is a file, and a handler that does what a test tells it to.
 
-use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use inboxed::memory::Memory;
 use inboxed::store::{DeadLetter, Filter};
 use inboxed::{Consumer, Delivery, Error, Inbox, Outcome, RetryPolicy, State, idempotent};
 use serde::Deserialize;
 use sqlx::{Sqlite, SqliteConnection};
 use tempfile::TempDir;
 
-/// How long a test waits for what must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use crate::common::{PATIENCE, run_dry as run_to_the_end};
 
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Order {
@@ -135,8 +132,7 @@ impl Shop {
 
 /// Delivers the order `id` once.
 pub(crate) async fn deliver<S>(consumer: &Consumer<Sqlite, S>, id: u64) -> Outcome {
-    let none: [(&str, &str); 0] = [];
-    consumer.deliver("orders", order(id), none).await.unwrap()
+    consumer.deliver("orders", order(id), ()).await.unwrap()
 }
 
 /// Delivers the order `id` until its outcome is another than to deliver it again.
@@ -148,15 +144,6 @@ pub(crate) async fn deliver_to_the_end<S>(consumer: &Consumer<Sqlite, S>, id: u6
         }
     }
     panic!("no outcome after 50 deliveries");
-}
-
-/// Runs the consumer until the broker has nothing left in these sources.
-pub(crate) async fn run_to_the_end<S>(consumer: &Consumer<Sqlite, S>, broker: &Memory, sources: &[&str]) {
-    for source in sources {
-        broker.end_when_settled(source);
-    }
-    let run = consumer.run_until(broker.clone(), pending());
-    tokio::time::timeout(PATIENCE, run).await.expect("everything is settled in time").unwrap();
 }
 
 /// Waits until the condition holds.

@@ -75,6 +75,7 @@ fn poison_is_dead_lettered_and_its_neighbours_are_handled_once() {
             break;
         }
         kills += 1;
+        assert!(kills < 20, "the poison goes on killing");
         if poison_starts.load(Ordering::SeqCst) > 3 {
             assert_eq!(watch.beside_poison.load(Ordering::SeqCst), 0, "a suspect runs with nothing beside it");
         }

@@ -9,6 +9,9 @@ use inboxed_runtime::broker::Capabilities;
 
 use super::Memory;
 
+/// The longest lease or retention: a moment beyond what the clock can hold would be a panic.
+const FOREVER: Duration = Duration::from_hours(24 * 365 * 30);
+
 /// Which acknowledgements are lost.
 type LosesAck = Arc<dyn Fn(&Received) -> bool + Send + Sync>;
 
@@ -65,14 +68,14 @@ impl Builder {
     /// How long a delivery stays with its consumer before it comes again, unless it is settled or extended: 30 s by
     /// default.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease = lease;
+        self.options.lease = lease.min(FOREVER);
         self
     }
 
     /// How long the broker keeps a message, handled or not: 24 hours by default. What is older is dropped, and counted in
     /// [`Counts::expired`](super::Counts::expired).
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.options.retention = retention;
+        self.options.retention = retention.min(FOREVER);
         self
     }
 

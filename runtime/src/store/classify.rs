@@ -23,6 +23,14 @@ fn by_code(error: &dyn DatabaseError) -> Option<Class> {
     if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
         return super::sqlite::class_of_code(error.code()?.parse().ok()?);
     }
+    #[cfg(feature = "mysql")]
+    if let Some(error) = error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return super::mysql::class_of_code(error.number());
+    }
+    #[cfg(feature = "postgres")]
+    if error.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
+        return super::postgres::class_of_code(&error.code()?);
+    }
     let _ = error;
     None
 }

@@ -9,7 +9,7 @@ use sqlx::Pool;
 
 use super::dead_letters::DeadLetters;
 use super::schema::{Risk, SchemaError};
-use super::tables::Tables;
+use super::tables::{DEFAULT_PREFIX, Tables};
 use super::{CommitError, Limits, RegistryError, Row, Store, Value, clock};
 use crate::error::{Class, Error};
 
@@ -80,6 +80,11 @@ pub enum StartError {
         "`{0}` can't be a prefix of table names: start with `a-z` or `_`, go on with `a-z`, `0-9` or `_`, at most 40"
     )]
     Prefix(String),
+    /// The schema can't be named without escaping.
+    #[error(
+        "`{0}` can't be the schema of the inbox's tables: start with `a-z` or `_`, go on with `a-z`, `0-9` or `_`, at most 63"
+    )]
+    SchemaName(String),
     /// The server may forget a commit that it reported.
     #[error("the database may forget a commit that it reported, and a message would be lost: {}", super::schema::list(.0))]
     Risks(Vec<Risk>),
@@ -102,6 +107,7 @@ impl From<Error> for StartError {
 
 /// Settings of an inbox, by [`Inbox::options`].
 pub struct InboxOptions<Db: Store> {
+    schema: Option<String>,
     prefix: String,
     allowed: Vec<Risk>,
     max_connections: Option<u32>,
@@ -111,6 +117,7 @@ pub struct InboxOptions<Db: Store> {
 impl<Db: Store> fmt::Debug for InboxOptions<Db> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InboxOptions")
+            .field("schema", &self.schema)
             .field("prefix", &self.prefix)
             .field("allowed", &self.allowed)
             .field("max_connections", &self.max_connections)
@@ -120,8 +127,8 @@ impl<Db: Store> fmt::Debug for InboxOptions<Db> {
 
 impl<Db: Store> Default for InboxOptions<Db> {
     fn default() -> Self {
-        let prefix = Tables::default().prefix().to_owned();
-        Self { prefix, allowed: Vec::new(), max_connections: None, database: std::marker::PhantomData }
+        let (schema, prefix) = (Db::DEFAULT_SCHEMA.map(str::to_owned), DEFAULT_PREFIX.to_owned());
+        Self { schema, prefix, allowed: Vec::new(), max_connections: None, database: std::marker::PhantomData }
     }
 }
 
@@ -144,6 +151,13 @@ impl<Db: Store> InboxOptions<Db> {
         self
     }
 
+    /// The schema of the tables, for databases that have one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn in_schema(mut self, schema: String) -> Self {
+        self.schema = Some(schema);
+        self
+    }
+
     pub(crate) fn most_connections(&self) -> Option<u32> {
         self.max_connections
     }
@@ -155,23 +169,28 @@ impl<Db: Store> InboxOptions<Db> {
             let expected = Db::SCHEMES.first().copied().unwrap_or_default();
             return Err(StartError::Scheme { expected: Db::TITLE, scheme: expected, found: scheme.to_owned() });
         }
-        let tables = Tables::new(&self.prefix)?;
+        let tables = self.tables()?;
         let pool = Db::connect(url, &self).await?;
         Ok(Inbox::assemble(pool, true, tables, self.allowed))
+    }
+
+    fn tables(&self) -> Result<Tables, StartError> {
+        Tables::new(self.schema.as_deref(), &self.prefix)
     }
 }
 
 impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> InboxOptions<Db> {
     /// Uses the user's pool, and sets nothing on its connections that outlives a transaction.
     pub fn with_pool(self, pool: Pool<Db>) -> Result<Inbox<Db>, StartError> {
-        Ok(Inbox::assemble(pool, false, Tables::new(&self.prefix)?, self.allowed))
+        let tables = self.tables()?;
+        Ok(Inbox::assemble(pool, false, tables, self.allowed))
     }
 }
 
 impl<Db: Store<Pool = Pool<Db>> + sqlx::Database> Inbox<Db> {
     /// An inbox over the user's pool.
     pub fn new(pool: Pool<Db>) -> Self {
-        Self::assemble(pool, false, Tables::default(), Vec::new())
+        Self::assemble(pool, false, Tables::by_default(Db::DEFAULT_SCHEMA), Vec::new())
     }
 
     /// The pool, for queries beside the handlers. What a handler writes through it isn't part of its transaction.
@@ -229,7 +248,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// A statement with the tables' names and the database's clock filled in.
     pub(crate) fn sql(&self, template: &str) -> String {
-        self.inner.tables.sql(template, Db::SCHEMA).replace("{now}", Db::NOW)
+        self.inner.tables.sql(template).replace("{now}", Db::NOW)
     }
 
     /// Runs one statement of a bookkeeping transaction.
@@ -258,9 +277,21 @@ impl<Db: Store> Inbox<Db> {
         E: From<Error> + Send + 'static,
         F: for<'c> FnOnce(Self, &'c mut Db::Connection) -> BoxFuture<'c, Result<T, E>> + Send + 'static,
     {
+        self.write_in(|inbox| Box::pin(async move { Ok(Db::begin(inbox, &[], Limits::BOOKKEEPING).await?.0) }), work)
+            .await
+    }
+
+    /// As [`Inbox::write`], in a transaction that is begun otherwise.
+    pub(crate) async fn write_in<T, E, B, F>(&self, begin: B, work: F) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+        B: for<'i> FnOnce(&'i Self) -> BoxFuture<'i, Result<Db::Tx, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Self, &'c mut Db::Connection) -> BoxFuture<'c, Result<T, E>> + Send + 'static,
+    {
         let inbox = self.clone();
         let transaction = async move {
-            let (mut tx, _) = Db::begin(&inbox, &[], Limits::BOOKKEEPING).await?;
+            let mut tx = begin(&inbox).await?;
             match work(inbox, &mut tx).await {
                 Ok(answer) => match Db::commit(tx).await {
                     Ok(()) => Ok(answer),
@@ -282,7 +313,7 @@ impl<Db: Store> Inbox<Db> {
 #[cfg(feature = "testing")]
 impl Inbox<crate::testing::NoStore> {
     pub(crate) fn without_database() -> Self {
-        Self::assemble((), true, Tables::default(), Vec::new())
+        Self::assemble((), true, Tables::by_default(None), Vec::new())
     }
 }
 

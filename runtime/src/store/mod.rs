@@ -5,6 +5,10 @@ mod classify;
 mod clock;
 mod dead_letters;
 mod inbox;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod prune;
 mod registry;
 mod schema;
@@ -40,7 +44,7 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A database that can hold an inbox: `sqlx::Sqlite`. Sealed.
+/// A database that can hold an inbox: `sqlx::Sqlite`, `sqlx::Postgres`. Sealed.
 ///
 /// It holds what differs between databases; the bookkeeping around it is written once, over [`Store::run`].
 #[diagnostic::on_unimplemented(
@@ -72,11 +76,17 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// The current time in microseconds since 1970 by the database's clock, as an SQL expression.
     const NOW: &'static str;
 
-    /// What stands before a table's name, so that no temporary table of the user's can hide it.
-    const SCHEMA: &'static str = "";
-
     /// What a SELECT ends with to lock its rows until the transaction ends, where a lock of the whole doesn't do so.
     const FOR_UPDATE: &'static str;
+
+    /// As [`Store::FOR_UPDATE`], passing over the rows that another transaction holds.
+    const SKIP_LOCKED: &'static str;
+
+    /// Whether a DELETE waits for rows that it only looks at, if other transactions have them open.
+    const DELETE_WAITS: bool = false;
+
+    /// The schema of the tables if the user names none, where a statement has to name it.
+    const DEFAULT_SCHEMA: Option<&'static str> = None;
 
     /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
     /// the tables' names.
@@ -112,6 +122,11 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
         limits: Limits,
     ) -> impl Future<Output = Result<(Self::Tx, Vec<Verdict>), Error>> + Send;
 
+    /// Where tables are made: by default a transaction like any other, in which no two processes make them at once.
+    fn begin_migration(inbox: &Inbox<Self>) -> impl Future<Output = Result<Self::Tx, Error>> + Send {
+        async move { Ok(Self::begin(inbox, &[], Limits::BOOKKEEPING).await?.0) }
+    }
+
     /// Whether the transaction is still the one that holds the claims.
     fn check(tx: &mut Self::Tx) -> impl Future<Output = Result<(), Error>> + Send;
 
@@ -142,6 +157,10 @@ pub struct Claim {
     /// Eight bytes of the payload's SHA-256, by which a duplicate is told from a key conflict.
     pub payload: i64,
 }
+
+/// The payload of rows that were taken over from another table: nothing is known of it, so it differs from none.
+#[cfg(feature = "postgres")]
+pub(crate) const UNKNOWN_PAYLOAD: i64 = 0;
 
 impl Claim {
     /// The keys this claim holds: one, or two while an old key's rows live.

@@ -13,6 +13,14 @@ pub enum Risk {
     SynchronousBelowFull,
     /// The database is in memory: it ends with the process.
     InMemory,
+    /// MySQL's `innodb_flush_log_at_trx_commit` isn't 1: a crash of the machine may take back the last second's commits.
+    FlushLogNotAtCommit,
+    /// The inbox's table isn't of the engine InnoDB: its rows belong to no transaction.
+    NotInnoDb,
+    /// Postgres runs with `fsync = off`: a power cut may take back the last commits, or the whole database.
+    FsyncOff,
+    /// The inbox's table is UNLOGGED: a crash of the server empties it.
+    Unlogged,
 }
 
 impl fmt::Display for Risk {
@@ -22,6 +30,16 @@ impl fmt::Display for Risk {
                 "`PRAGMA synchronous` is below FULL: set it to FULL on every connection of the pool, or `.allow(Risk::SynchronousBelowFull)`"
             }
             Self::InMemory => "the database is in memory: give it a file, or `.allow(Risk::InMemory)`",
+            Self::FlushLogNotAtCommit => {
+                "`innodb_flush_log_at_trx_commit` is not 1: set it to 1 on the server, or `.allow(Risk::FlushLogNotAtCommit)`"
+            }
+            Self::NotInnoDb => {
+                "the inbox's table is not of the engine InnoDB: `ALTER TABLE … ENGINE = InnoDB`, or `.allow(Risk::NotInnoDb)`"
+            }
+            Self::FsyncOff => "the server runs with `fsync = off`: switch it on, or `.allow(Risk::FsyncOff)`",
+            Self::Unlogged => {
+                "a crash of the server empties an UNLOGGED table: `ALTER TABLE … SET LOGGED` on the inbox's, or `.allow(Risk::Unlogged)`"
+            }
         })
     }
 }
@@ -73,23 +91,26 @@ impl<Db: Store> Inbox<Db> {
     /// # Errors
     /// [`SchemaError::Newer`] if a later release has been here, else the database's own error.
     pub async fn migrate(&self) -> Result<(), SchemaError> {
-        self.write(|inbox, connection| {
-            Box::pin(async move {
-                inbox.run(connection, LEDGER, Vec::new()).await?;
-                let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
-                if found > known {
-                    return Err(SchemaError::Newer { found, known });
-                }
-                for (version, statements) in (1_i64..).zip(Db::MIGRATIONS).filter(|(version, _)| *version > found) {
-                    for statement in *statements {
-                        inbox.run(connection, statement, Vec::new()).await?;
+        self.write_in(
+            |inbox| Box::pin(Db::begin_migration(inbox)),
+            |inbox, connection| {
+                Box::pin(async move {
+                    inbox.run(connection, LEDGER, Vec::new()).await?;
+                    let (found, known) = (version(&inbox, connection).await?, latest::<Db>());
+                    if found > known {
+                        return Err(SchemaError::Newer { found, known });
                     }
-                    let applied = "INSERT INTO {schema} (version, applied_at) VALUES (?, {now})";
-                    inbox.run(connection, applied, vec![version.into()]).await?;
-                }
-                Ok(())
-            })
-        })
+                    for (version, statements) in (1_i64..).zip(Db::MIGRATIONS).filter(|(version, _)| *version > found) {
+                        for statement in *statements {
+                            inbox.run(connection, statement, Vec::new()).await?;
+                        }
+                        let applied = "INSERT INTO {schema} (version, applied_at) VALUES (?, {now})";
+                        inbox.run(connection, applied, vec![version.into()]).await?;
+                    }
+                    Ok(())
+                })
+            },
+        )
         .await
     }
 

@@ -3,40 +3,41 @@
 use super::StartError;
 
 const LONGEST_PREFIX: usize = 40;
+const LONGEST_SCHEMA: usize = 63;
 
-/// The tables' names, all with one checked prefix.
+/// What the tables' names begin with if nothing else is said.
+pub(crate) const DEFAULT_PREFIX: &str = "inbox";
+
+/// The tables' names, all in one checked schema and with one checked prefix.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
+    schema: Option<String>,
     prefix: String,
 }
 
-impl Default for Tables {
-    fn default() -> Self {
-        Self { prefix: "inbox".to_owned() }
-    }
-}
-
 impl Tables {
-    /// Checks the prefix, which goes into statements unquoted.
-    pub(crate) fn new(prefix: &str) -> Result<Self, StartError> {
-        let starts_well = prefix.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
-        let all_well = prefix.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
-        if starts_well && all_well && prefix.len() <= LONGEST_PREFIX {
-            Ok(Self { prefix: prefix.to_owned() })
-        } else {
-            Err(StartError::Prefix(prefix.to_owned()))
+    /// Checks what goes into statements without escaping.
+    pub(crate) fn new(schema: Option<&str>, prefix: &str) -> Result<Self, StartError> {
+        if !is_plain(prefix, LONGEST_PREFIX) {
+            return Err(StartError::Prefix(prefix.to_owned()));
         }
+        if let Some(schema) = schema.filter(|schema| !is_plain(schema, LONGEST_SCHEMA)) {
+            return Err(StartError::SchemaName(schema.to_owned()));
+        }
+        Ok(Self { schema: schema.map(str::to_owned), prefix: prefix.to_owned() })
     }
 
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
+    /// The default prefix in the database's default schema.
+    pub(crate) fn by_default(schema: Option<&str>) -> Self {
+        Self { schema: schema.map(str::to_owned), prefix: DEFAULT_PREFIX.to_owned() }
     }
 
     /// Each placeholder of a statement and the name of its table.
     pub(crate) fn names(&self) -> [(&'static str, String); 5] {
-        let name = |suffix: &str| format!("{}_{suffix}", self.prefix);
+        let within = self.schema.as_ref().map(|schema| format!("\"{schema}\".")).unwrap_or_default();
+        let name = |suffix: &str| format!("{within}{}_{suffix}", self.prefix);
         [
-            ("{inbox}", self.prefix.clone()),
+            ("{inbox}", format!("{within}{}", self.prefix)),
             ("{consumers}", name("consumers")),
             ("{attempts}", name("attempts")),
             ("{dead_letters}", name("dead_letters")),
@@ -44,11 +45,15 @@ impl Tables {
         ]
     }
 
-    /// The statement with the tables' names filled in, each in its schema; `{inbox.name}` stays without it.
-    pub(crate) fn sql(&self, template: &str, schema: &str) -> String {
-        self.names().iter().fold(template.to_owned(), |sql, (placeholder, name)| {
-            let bare = placeholder.replace('}', ".name}");
-            sql.replace(&bare, name).replace(placeholder, &format!("{schema}{name}"))
-        })
+    /// The statement with the tables' names filled in; `{prefix}` begins a name that can't have a schema before it.
+    pub(crate) fn sql(&self, template: &str) -> String {
+        let sql = template.replace("{prefix}", &self.prefix);
+        self.names().iter().fold(sql, |sql, (placeholder, name)| sql.replace(placeholder, name))
     }
+}
+
+fn is_plain(name: &str, longest: usize) -> bool {
+    let starts_well = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+    let all_well = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
+    starts_well && all_well && name.len() <= longest
 }

@@ -162,6 +162,10 @@ impl<'a, Db: Store, S: Send + Sync + 'static> Exploration<'a, Db, S> {
                     last = last_letter(&consumer).await;
                     break;
                 }
+                Ok(Outcome::Skipped) => {
+                    "skipped: no handler takes its type".clone_into(&mut last);
+                    break;
+                }
                 Ok(Outcome::Retry(delay)) => {
                     last = format!("to be retried after {delay:?}");
                     tokio::time::sleep(delay.min(WAIT)).await;

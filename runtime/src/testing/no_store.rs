@@ -76,6 +76,7 @@ impl Store for NoStore {
     const TITLE: &'static str = "no database";
     const NOW: &'static str = "";
     const FOR_UPDATE: &'static str = "";
+    const SKIP_LOCKED: &'static str = "";
     const MIGRATIONS: &'static [&'static [&'static str]] = &[];
 
     fn on_conflict(_: &str) -> String {

@@ -127,5 +127,5 @@ pub(crate) async fn retention_below_the_horizon<A: Adapter>() {
     let Some(kept) = A::held_to().retention else { return };
     let running = trial.run(trial.consumer(&Script::plain()).retention(kept / 2));
     let refused = running.ended().await;
-    assert!(matches!(refused, Err(RunError::Source { .. } | RunError::Retention { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(RunError::Retention { .. })), "{refused:?}");
 }

@@ -198,3 +198,12 @@ async fn last_message_to_expire_ends_the_waiting() {
     assert!(matches!(orders(&broker).await.receive(1).await, Err(BrokerError::Ended)));
     timeout(A_MOMENT, settled).await.unwrap().unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn longest_lease_and_retention_are_no_moment_beyond_the_clock() {
+    let broker = Memory::builder().lease(Duration::MAX).retention(Duration::MAX).build();
+    let mut source = orders(&broker).await;
+    broker.publish("orders", "1");
+    let delivery = one(&mut source).await;
+    assert_eq!(source.settler().extend(&[&delivery.token]).await, [Lease::Held]);
+}

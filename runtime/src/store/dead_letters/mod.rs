@@ -188,10 +188,11 @@ impl From<Error> for DeadLetterError {
 
 impl DeadLetter {
     /// The columns of [`DeadLetter::from_row`], after `SELECT`.
-    const COLUMNS: &'static str = "letter.id, letter.consumer, consumer.name, letter.message_key, letter.source, \
+    const COLUMNS: &'static str = "letter.id, letter.consumer, \
+        (SELECT consumer.name FROM {consumers} AS consumer WHERE consumer.id = letter.consumer), letter.message_key, letter.source, \
         letter.body, letter.headers, letter.reason, letter.error, letter.attempts, letter.state, letter.sent_at, \
         letter.first_at, letter.updated_at \
-        FROM {dead_letters} AS letter LEFT JOIN {consumers} AS consumer ON consumer.id = letter.consumer";
+        FROM {dead_letters} AS letter";
 
     fn from_row(row: &Row) -> Result<(ConsumerId, Self), sqlx::Error> {
         let unreadable = |error: Box<dyn std::error::Error + Send + Sync>| sqlx::Error::Decode(error);

@@ -28,7 +28,7 @@ impl<Db: Store> DeadLetters<Db> {
                 arguments.push(argument);
             }
         };
-        only(" AND consumer.name = ?", filter.consumer.map(Value::from));
+        only(" AND letter.consumer = (SELECT id FROM {consumers} WHERE name = ?)", filter.consumer.map(Value::from));
         only(" AND letter.reason = ?", filter.reason.map(|reason| reason.as_str().into()));
         only(" AND letter.state = ?", filter.state.map(|state| state.as_str().into()));
         let age = filter.older_than.map(|age| clock::microseconds(age).into());

@@ -47,7 +47,7 @@ impl<Db: Store> Inbox<Db> {
                 let take = format!(
                     "SELECT {} WHERE {due} ORDER BY letter.redrive_at, letter.id LIMIT ?{}",
                     DeadLetter::COLUMNS,
-                    Db::FOR_UPDATE,
+                    Db::SKIP_LOCKED,
                 );
                 let mut arguments = consumers;
                 arguments.push(limit.into());

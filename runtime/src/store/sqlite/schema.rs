@@ -52,8 +52,8 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         redrive_at INTEGER,
         UNIQUE (consumer, identity)
     ) STRICT",
-    "CREATE INDEX {dead_letters}_by_key ON {dead_letters.name} (consumer, message_key)",
-    "CREATE INDEX {dead_letters}_by_state ON {dead_letters.name} (state, consumer, redrive_at)",
+    "CREATE INDEX \"main\".{prefix}_dead_letters_by_key ON {prefix}_dead_letters (consumer, message_key)",
+    "CREATE INDEX \"main\".{prefix}_dead_letters_by_state ON {prefix}_dead_letters (state, consumer, redrive_at)",
 ]];
 
 /// Compares the tables with those that the migrations make in an empty database.
@@ -80,7 +80,9 @@ async fn facts(connection: &mut SqliteConnection, tables: &Tables) -> Result<BTr
         if placeholder == "{schema}" {
             continue;
         }
-        for fact in table_facts(connection, &table).await? {
+        // The pragmas take the schema apart from the name.
+        let table = table.rsplit('.').next().unwrap_or_default();
+        for fact in table_facts(connection, table).await? {
             facts.insert(format!("`{table}`: {fact}"));
         }
     }

@@ -38,6 +38,14 @@ pub(crate) trait Fixture: Sized + Send + Sync + 'static {
     fn with_prefix(&self, prefix: &str) -> impl Future<Output = Inbox<Self::Db>> + Send;
 }
 
+/// The URL of a server that the tests need.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| {
+        panic!("{variable} isn't set: run `scripts/services start` and `eval \"$(scripts/services env)\"`")
+    })
+}
+
 pub(crate) const LIMITS: Limits = Limits { claim: Duration::from_secs(10), run: Duration::from_secs(30) };
 pub(crate) const SHORT: Limits = Limits { claim: Duration::from_millis(150), run: Duration::from_secs(30) };
 pub(crate) const CONSUMER: ConsumerId = ConsumerId(1);

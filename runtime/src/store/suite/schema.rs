@@ -81,6 +81,13 @@ pub(crate) async fn a_dropped_call_leaves_no_open_transaction<F: Fixture>() {
         let _ = tokio::time::timeout(patience, inbox.prune(CONSUMER, Duration::ZERO)).await;
         let _ = tokio::time::timeout(patience, inbox.now()).await;
     }
+    // They go on without their callers; the last of them should have ended.
+    let settled = async || {
+        let before = inbox.attempts(&claim("order:1")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        inbox.attempts(&claim("order:1")).await.unwrap() == before
+    };
+    eventually("the dropped calls have ended", settled, |settled| *settled).await;
     let another = fixture.another().await;
     assert_eq!(deliver(&another, &claim("order:1")).await.unwrap(), deliver_again(&fixture).await);
     assert_eq!(effects(inbox).await, 1);

@@ -1,0 +1,26 @@
+//! MySQL in the store suite, and what only MySQL and MariaDB do. Needs a server: `scripts/services start mariadb`.
+
+mod codes;
+mod contention;
+mod deadlines;
+mod fixture;
+mod shape;
+mod transactions;
+mod users_pool;
+
+use std::time::Duration;
+
+use sqlx::MySql;
+
+use crate::store::suite::suite;
+use crate::store::{Inbox, Limits, Store as _};
+
+suite!(super::fixture::MySqlDatabase);
+
+/// Limits so short that what outlives them shows.
+const HASTY: Limits = Limits { claim: Duration::from_millis(300), run: Duration::from_secs(2) };
+
+/// One statement on a connection of the pool.
+async fn ask(inbox: &Inbox<MySql>, sql: &str) -> Vec<crate::store::Row> {
+    MySql::run(&mut inbox.acquire().await.unwrap(), sql, Vec::new()).await.unwrap()
+}

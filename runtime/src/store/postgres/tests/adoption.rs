@@ -1,0 +1,32 @@
+//! The keys of a hand-written `processed_messages` table, taken into the inbox as `docs/databases.md` says.
+
+use super::*;
+use crate::store::suite::{DUPLICATE, FRESH, Fixture as _, claim, ready, registry, verdict};
+
+/// The statement of the docs, so that they can't differ.
+fn documented() -> String {
+    let docs = include_str!("../../../../../docs/databases.md");
+    let from = docs.find("INSERT INTO inbox_consumers").unwrap();
+    docs[from..].split("```").next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_a_hand_written_table_are_duplicates_after_its_adoption() {
+    let fixture = ready::<PgDatabase>().await;
+    let inbox = fixture.inbox();
+    ask(inbox, "CREATE TABLE processed_messages (key TEXT PRIMARY KEY, processed_at TIMESTAMPTZ NOT NULL)").await;
+    ask(
+        inbox,
+        "INSERT INTO processed_messages VALUES ('order:1', now()), ('order:2', '2020-01-01'), ('or der', now())",
+    )
+    .await;
+    for _ in 0..2 {
+        ask(inbox, &documented()).await;
+    }
+    let id = registry::register(&fixture.another().await, "shop", "queue", &["orders"]).await.unwrap();
+    assert_eq!(id, crate::store::suite::CONSUMER, "the start takes the adopted rows for its own");
+    assert_eq!(verdict(inbox, &claim("order:1")).await, DUPLICATE);
+    assert_eq!(verdict(inbox, &claim("order:3")).await, FRESH);
+    assert_eq!(count(inbox, "SELECT count(*) FROM inbox").await, 2, "what no key can be is left out");
+    assert_eq!(inbox.prune(id, Duration::from_hours(24)).await.unwrap().rows, 1, "rows have the age they had");
+}

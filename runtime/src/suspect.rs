@@ -1,0 +1,55 @@
+//! Messages that may kill the process: each runs alone, marked before it starts, and is at last kept from running.
+
+use crate::arrival::Member;
+use crate::pipeline::{Answer, Pipeline, Why};
+use crate::store::{Reason, Store};
+
+/// How many start markers without an end make a message poison.
+const POISON_STARTS: u32 = 2;
+
+impl<Db: Store> Pipeline<Db> {
+    /// Parts the messages that were redelivered often without a recorded failure: one of them may kill the process.
+    pub(crate) async fn part_suspects(
+        &self,
+        members: Vec<Member<Db>>,
+        answers: &mut Vec<Answer>,
+    ) -> (Vec<Member<Db>>, Vec<Member<Db>>) {
+        let (mut suspects, mut others) = (Vec::new(), Vec::new());
+        for member in members {
+            let redeliveries = member.arrival.received.delivery_count.saturating_sub(1);
+            if redeliveries < self.options.suspect_after {
+                others.push(member);
+                continue;
+            }
+            match self.inbox.attempts(&member.claim).await {
+                Ok(prior) if redeliveries.saturating_sub(prior.failures) >= self.options.suspect_after => {
+                    suspects.push(member);
+                }
+                Ok(_) => others.push(member),
+                Err(error) => answers.extend(self.fail(member, Why::Failed(error.of_the_inbox())).await),
+            }
+        }
+        (suspects, others)
+    }
+
+    /// Runs a suspect with nothing beside it, a start marker committed first. Markers without an end make it poison.
+    pub(crate) async fn run_suspect(&self, mut member: Member<Db>) -> Vec<Answer> {
+        let _alone = self.alone.write().await;
+        let claim = member.claim.clone();
+        let started = match self.inbox.mark_start(&claim).await {
+            Ok(started) => started,
+            Err(error) => return self.fail(member, Why::Failed(error.of_the_inbox())).await,
+        };
+        if started.starts > POISON_STARTS {
+            let error = format!("the process ended {POISON_STARTS} times while this message ran alone");
+            let copies = member.take_copies();
+            let answer = self.dead_letter(member, Reason::Poison, &error, started.starts).await;
+            return self.with_copies(answer, copies);
+        }
+        let answers = self.run_alone(member).await;
+        if let Err(error) = self.inbox.mark_end(&claim).await {
+            tracing::warn!(error = %error.chain(), "the end of a run alone wasn't recorded");
+        }
+        answers
+    }
+}
