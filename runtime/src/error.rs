@@ -4,6 +4,8 @@ use std::any::Any;
 use std::error::Error as StdError;
 use std::fmt;
 
+use crate::panic;
+
 /// Any boxed error that may cross threads.
 pub type BoxError = Box<dyn StdError + Send + Sync + 'static>;
 
@@ -94,6 +96,10 @@ impl Error {
 
     /// The whole chain of sources on one line, as dead letters and logs show it.
     pub fn chain(&self) -> String {
+        panic::guard(|| self.texts()).unwrap_or_else(|text| format!("an error whose text panicked: {text}"))
+    }
+
+    fn texts(&self) -> String {
         let mut text = self.source.to_string();
         let mut source = self.source.source();
         while let Some(error) = source {
@@ -160,12 +166,6 @@ fn class_inside_anyhow(error: &dyn Any) -> Option<Class> {
 #[cfg(not(feature = "anyhow"))]
 fn class_inside_anyhow(_: &dyn Any) -> Option<Class> {
     None
-}
-
-/// The text of a panic that was caught.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }
 
 /// The class that a chain of sources decides, if it holds a [`Permanent`] or a `sqlx::Error`.

@@ -54,8 +54,7 @@ impl<Db: Store> Pipeline<Db> {
             Why::Unknown(error) => self.give_back(member, &error),
             Why::Failed(error) => match error.class() {
                 Class::Contention | Class::Unavailable => self.give_back(member, &error),
-                Class::Failure => self.count_failure(member, &error).await,
-                Class::Permanent => self.dead_letter(member, Reason::Permanent, &error.chain(), 1).await,
+                Class::Failure | Class::Permanent => self.count_failure(member, &error).await,
             },
         };
         self.with_copies(answer, copies)
@@ -78,8 +77,8 @@ impl<Db: Store> Pipeline<Db> {
         Settlement::Retry(member.arrival.settling, self.options.retry.delay(1))
     }
 
-    /// The body failed and is rolled back: the failure is recorded, then the message comes again, or at the limit is
-    /// dead-lettered.
+    /// The body failed and is rolled back: the failure is recorded, then the message comes again, or at the limit and if
+    /// no retry can help is dead-lettered.
     async fn count_failure(&self, member: Member<Db>, error: &Error) -> Answer {
         let text = error.chain();
         let failures = match self.inbox.record_failure(&member.claim, &text).await {
@@ -88,6 +87,9 @@ impl<Db: Store> Pipeline<Db> {
         };
         self.faults.reach(FaultPoint::FailureRecorded);
         let key = member.claim.identity.name();
+        if error.class() == Class::Permanent {
+            return self.dead_letter(member, Reason::Permanent, &text, failures).await;
+        }
         if self.options.retry.exhausted(failures) {
             tracing::error!(consumer = %member.route.name, %key, failures, error = %text, "attempts exhausted");
             return self.dead_letter(member, Reason::AttemptsExhausted, &text, failures).await;

@@ -13,6 +13,9 @@ use crate::erased::{AnySettler, Token};
 /// The shortest time between two extensions: tokio knows no interval of zero.
 const SHORTEST: Duration = Duration::from_millis(1);
 
+/// A longer lease is without end: no clock need count so far.
+const LONGEST: Duration = Duration::from_hours(365 * 24);
+
 /// When a delivery's lease runs out, for all who hold the delivery. A delivery without a lease never loses it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeaseWatch(Option<(Duration, Arc<Mutex<Instant>>)>);
@@ -62,6 +65,7 @@ impl Drop for Held {
 impl LeaseKeeper {
     /// A keeper that extends until nobody holds it or a delivery of it; with `keep` false it only knows when leases end.
     pub(crate) fn start(settler: Arc<dyn AnySettler>, lease: Option<Duration>, keep: bool) -> Arc<Self> {
+        let lease = lease.map(|lease| lease.min(LONGEST));
         let keeper = Arc::new(Self { settler, lease, held: Mutex::default(), next: AtomicU64::new(0) });
         if let (Some(lease), true) = (lease, keep) {
             tokio::spawn(extend_every_third(Arc::downgrade(&keeper), lease));

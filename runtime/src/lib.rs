@@ -20,6 +20,7 @@ mod lease;
 mod message;
 mod options;
 mod outage;
+mod panic;
 mod pipeline;
 mod proof;
 mod redrive;

@@ -43,7 +43,9 @@ impl<Db: Store> Outage<Db> {
         }
         let (inbox, health, looking) = (self.inbox.clone(), self.health.clone(), Arc::clone(&self.looking));
         let reason = error.chain();
+        let look = Look { health: health.clone(), looking };
         tokio::spawn(self.end.clone().run_until_cancelled_owned(async move {
+            let _look = look;
             let mut wait = Duration::from_millis(20);
             while !answers(&inbox).await {
                 if health.store_down(reason.clone()) {
@@ -55,8 +57,21 @@ impl<Db: Store> Outage<Db> {
             if health.store_up() {
                 tracing::info!("the store answers again");
             }
-            looking.store(false, Ordering::Release);
         }));
+    }
+}
+
+/// A look that goes on. If its runtime ends first, nobody would turn the health green again, so that a consumer on
+/// another runtime would wait for ever: the next error looks anew.
+struct Look {
+    health: Health,
+    looking: Arc<AtomicBool>,
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.health.store_up();
+        self.looking.store(false, Ordering::Release);
     }
 }
 

@@ -19,13 +19,14 @@ use tokio::sync::RwLock;
 use crate::arrival::{Arrival, Duplicate, Member, Settling, settle};
 use crate::broker::Settlement;
 use crate::clock::Clock;
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::failure::BodyError;
 use crate::fault::{FaultPoint, Faults};
 use crate::in_flight::InFlight;
 use crate::message::Delivery;
 use crate::options::Options;
 use crate::outage::Outage;
+use crate::panic;
 use crate::proof::{Committed, How, Uncommitted, Unit};
 use crate::route::Routes;
 use crate::store::{ConsumerId, Inbox, Limits, Store};
@@ -33,6 +34,9 @@ use crate::telemetry;
 
 /// How long a body may run if nothing says otherwise and its lease is longer.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A longer one is without end, and no clock need count so far.
+const LONGEST_TIMEOUT: Duration = Duration::from_hours(365 * 24);
 
 pub(crate) struct Pipeline<Db: Store> {
     pub inbox: Inbox<Db>,
@@ -196,20 +200,21 @@ impl<Db: Store> Pipeline<Db> {
         let limit = self.time_limit(member);
 
         let started_at = tokio::time::Instant::now();
-        let body = AssertUnwindSafe(async {
-            member.route.handler.run(message, connection, fresh.claim.identity.name(), &delivery).await
-        });
+        let mut body = member.route.handler.run(message, connection, fresh.claim.identity.name(), &delivery);
         let returned = tokio::select! {
-            returned = body.catch_unwind() => returned,
-            () = tokio::time::sleep(limit) => return Err(Failure::Interrupted(Why::Failed(BodyError::Deadline(limit).into()))),
-            () = member.arrival.end.cancelled() => return Err(Failure::Interrupted(Why::Ended)),
+            returned = AssertUnwindSafe(&mut body).catch_unwind() => Ok(returned),
+            () = tokio::time::sleep(limit) => Err(Why::Failed(BodyError::Deadline(limit).into())),
+            () = member.arrival.end.cancelled() => Err(Why::Ended),
         };
+        // What the body still holds may panic when it is dropped; its outcome stands already.
+        let _ = panic::guard(|| drop(body));
+        let returned = returned.map_err(Failure::Interrupted)?;
         telemetry::effect_time(&member.route.name, started_at.elapsed());
         match returned {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::Returned(error)),
             Err(panic) => {
-                return Err(Failure::Interrupted(Why::Failed(BodyError::Panicked(panic_text(&*panic)).into())));
+                return Err(Failure::Interrupted(Why::Failed(BodyError::Panicked(panic::text(panic)).into())));
             }
         }
         self.faults.reach(FaultPoint::EffectDone);
@@ -217,7 +222,12 @@ impl<Db: Store> Pipeline<Db> {
         if fresh.prior.is_some() || member.arrival.redriven.is_some() {
             let letter = member.arrival.redriven.as_ref().map(|redriven| redriven.id);
             let (connection, fresh) = unit.member(index);
-            self.inbox.forget_failures(connection, &fresh.claim, letter).await.map_err(Failure::Returned)?;
+            let forgotten = self.inbox.forget_failures(connection, &fresh.claim, letter).await;
+            if let Err(error) = forgotten {
+                // The body's failure if it has ended the transaction, else our own.
+                unit.check().await.map_err(Failure::Returned)?;
+                return Err(Failure::Returned(error.of_the_inbox()));
+            }
         }
         if unit.len() > 1 {
             unit.check().await.map_err(Failure::Returned)?;
@@ -249,9 +259,9 @@ impl<Db: Store> Pipeline<Db> {
 
     /// How long a member's body may run: its own limit, else the consumer's, else 30 s or two thirds of its lease.
     fn time_limit(&self, member: &Member<Db>) -> Duration {
-        let by_lease = || member.arrival.settling.lease.length().map_or(DEFAULT_TIMEOUT, |lease| lease * 2 / 3);
+        let by_lease = || member.arrival.settling.lease.length().map_or(DEFAULT_TIMEOUT, |lease| lease / 3 * 2);
         let own = member.route.handler.spec().timeout.or(self.options.timeout);
-        own.unwrap_or_else(|| by_lease().min(DEFAULT_TIMEOUT))
+        own.unwrap_or_else(|| by_lease().min(DEFAULT_TIMEOUT)).min(LONGEST_TIMEOUT)
     }
 }
 

@@ -53,13 +53,15 @@ impl<Db: Store> Pipeline<Db> {
         self.bury(arrival, consumer, (identity, None), (reason, &Error::from(unrouted).chain(), 0)).await
     }
 
-    /// The age of a delivery whose claim may have been pruned already. What an operator redrives is never too old.
+    /// The age of a delivery whose claim may have been pruned already. An open letter keeps the claims of its key; one
+    /// that has no key can't.
     pub(crate) fn too_old(&self, arrival: &Arrival, route: &Registered<Db>) -> Option<Duration> {
-        if arrival.redriven.is_some() {
+        let redriven = arrival.redriven.as_ref();
+        if redriven.is_some_and(|redriven| redriven.at_any_age) {
             return None;
         }
         let retention = self.options.retention_of(&route.handler.spec());
-        let age = self.clock.age(arrival.received.sent_at?);
+        let age = self.clock.age(arrival.received.sent_at.or(redriven.map(|redriven| redriven.first_at))?);
         (age > retention.saturating_sub(margin(retention))).then_some(age)
     }
 

@@ -1,14 +1,15 @@
 //! Which handler a delivery belongs to: by its source, and on a shared source by its type.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::any::TypeId;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::error::{Error, panic_text};
+use crate::error::Error;
 use crate::handler::{AnyMessage, Handler, Parts, Prepared, Refusal, Spec};
 use crate::key::Key;
 use crate::message::{Delivery, Received};
+use crate::panic;
 use crate::store::{ConsumerId, Store};
 
 /// Where a handler's messages come from: a source's name, or [`on`] a source those of one type.
@@ -90,6 +91,9 @@ impl From<String> for Route {
 pub(crate) trait AnyHandler<Db: Store>: Send + Sync {
     fn spec(&self) -> Spec;
 
+    /// Which function it is: two of one name are two handlers.
+    fn function(&self) -> TypeId;
+
     fn prepare(&self, received: &Received) -> Result<Prepared, Refusal>;
 
     fn run<'a>(
@@ -119,13 +123,14 @@ where
         H::SPEC
     }
 
+    fn function(&self) -> TypeId {
+        TypeId::of::<H>()
+    }
+
     fn prepare(&self, received: &Received) -> Result<Prepared, Refusal> {
-        // What panics at these bytes does so at every delivery: uncaught, it would come back for ever.
-        let prepared = catch_unwind(AssertUnwindSafe(|| self.handler.prepare(received, &self.decoder)));
-        prepared.unwrap_or_else(|panic| {
-            let panic = format!("the decoder or the key panicked: {}", panic_text(&*panic));
-            Err(Refusal::Undecodable(panic.into()))
-        })
+        let prepared = panic::guard(|| self.handler.prepare(received, &self.decoder));
+        prepared
+            .unwrap_or_else(|text| Err(Refusal::Undecodable(format!("the decoder or the key panicked: {text}").into())))
     }
 
     fn run<'a>(

@@ -28,6 +28,9 @@ const FASTEST: Duration = Duration::from_millis(100);
 /// The longest one.
 const SLOWEST: Duration = Duration::from_secs(30);
 
+/// The most messages that one fetch is asked for.
+const MOST_AT_ONCE: usize = 1_024;
+
 /// How long what was rolled back at the end of the grace period may take to be given back.
 const GIVE_BACK: Duration = Duration::from_millis(900);
 
@@ -162,8 +165,9 @@ impl<Db: Store> Run<Db> {
         let options = &self.pipeline.options;
         let settler: Arc<dyn AnySettler> = Arc::new(Erased(source.settler()));
         let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, options.keep_leases);
-        let places = Arc::new(Semaphore::new(options.concurrency + options.prefetch));
-        let running = Arc::new(Semaphore::new(options.concurrency));
+        let places =
+            Arc::new(Semaphore::new(options.concurrency.saturating_add(options.prefetch).min(Semaphore::MAX_PERMITS)));
+        let running = Arc::new(Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)));
         loop {
             let free = async {
                 self.health.wait_for(|report| report.store.is_none()).await;
@@ -257,9 +261,9 @@ impl<Db: Store> Run<Db> {
     }
 }
 
-/// All places that are free, at least one.
+/// The places that are free, at least one and at most as many as a fetch is asked for.
 async fn free_places(places: &Arc<Semaphore>) -> Vec<OwnedSemaphorePermit> {
     let first = Arc::clone(places).acquire_owned().await;
     let others = std::iter::from_fn(|| Arc::clone(places).try_acquire_owned().ok());
-    first.into_iter().chain(others).collect()
+    first.into_iter().chain(others).take(MOST_AT_ONCE).collect()
 }

@@ -25,7 +25,10 @@ pub enum RunError {
         from: String,
     },
     /// Two handlers would take each other's keys.
-    #[error("two handlers are named `{consumer}` and have different keys: set `consumer = \"…\"` on one of them")]
+    #[error(
+        "two handlers are named `{consumer}` and would take each other's messages for duplicates: set \
+         `consumer = \"…\"` on one of them"
+    )]
     SameName {
         /// The name.
         consumer: String,

@@ -10,7 +10,7 @@ use crate::consumer::Consumer;
 use crate::in_flight::InFlight;
 use crate::outage::Outage;
 use crate::pipeline::Pipeline;
-use crate::route::{Registered, Routes};
+use crate::route::{AnyHandler, Registered, Routes};
 use crate::run_error::RunError;
 use crate::store::{ConsumerId, Registration, StartError, Store};
 
@@ -97,8 +97,9 @@ impl<Db: Store, S> Consumer<Db, S> {
             {
                 return Err(RunError::Ambiguous { from: route.source.to_string() });
             }
-            let (consumer, key) = (handler.spec().consumer, handler.spec().key);
-            if before.iter().any(|(_, known)| known.spec().consumer == consumer && known.spec().key != key) {
+            let consumer = handler.spec().consumer;
+            let other = |known: &dyn AnyHandler<Db>| known.function() != handler.function();
+            if before.iter().any(|(_, known)| known.spec().consumer == consumer && other(&**known)) {
                 return Err(RunError::SameName { consumer: consumer.to_owned() });
             }
         }

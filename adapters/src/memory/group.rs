@@ -118,7 +118,7 @@ impl Group {
         if !entry.copy && chance.rng.f64() < chance.duplicates {
             self.copy(&entry, chance.rng.bool());
         }
-        let lease_ends = now + lease;
+        let lease_ends = after(now, lease);
         self.leases.insert((lease_ends, delivery));
         self.in_flight.insert(delivery, Flight { entry: entry.clone(), lease_ends });
         Some(entry)
@@ -149,7 +149,7 @@ impl Group {
             }
             Answer::Again(Duration::ZERO) => self.ready.push_back(flight.entry),
             Answer::Again(delay) => {
-                self.delayed.insert((now + delay, delivery), flight.entry);
+                self.delayed.insert((after(now, delay), delivery), flight.entry);
             }
         }
         true
@@ -159,7 +159,7 @@ impl Group {
     pub(super) fn extend(&mut self, delivery: u64, now: Instant, lease: Duration) -> bool {
         let Some(flight) = self.in_flight.get_mut(&delivery) else { return false };
         self.leases.remove(&(flight.lease_ends, delivery));
-        flight.lease_ends = now + lease;
+        flight.lease_ends = after(now, lease);
         self.leases.insert((flight.lease_ends, delivery));
         true
     }
@@ -203,4 +203,9 @@ impl Group {
         self.tally.lost_acks += 1;
         self.settle(delivery, Answer::Again(Duration::ZERO), now);
     }
+}
+
+/// The moment after this time; one that no clock can count to is years away.
+pub(super) fn after(now: Instant, time: Duration) -> Instant {
+    now.checked_add(time).unwrap_or_else(|| now + Duration::from_hours(30 * 365 * 24))
 }

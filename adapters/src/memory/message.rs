@@ -7,6 +7,8 @@ use bytes::Bytes;
 use inboxed_runtime::{Headers, Received};
 use tokio::time::Instant;
 
+use super::group::after;
+
 /// A message to publish: its bytes, and what a broker keeps beside them. Bytes and strings are messages without more.
 ///
 /// ```
@@ -75,7 +77,7 @@ impl Stored {
         Self {
             position,
             key: message.key,
-            expires: now + retention,
+            expires: after(now, retention),
             body: message.body,
             headers: message.headers,
             sent_at: message.sent_at.unwrap_or_else(SystemTime::now),

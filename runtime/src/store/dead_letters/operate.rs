@@ -2,7 +2,7 @@
 
 use super::{DeadLetter, DeadLetterError, Filter, LetterId, LetterState, Reason};
 use crate::error::Error;
-use crate::store::{Inbox, Store, Value, clock};
+use crate::store::{Inbox, Row, Store, Value, clock};
 
 /// The dead letters of an inbox: [`Inbox::dead_letters`].
 ///
@@ -79,13 +79,17 @@ impl<Db: Store> DeadLetters<Db> {
             .write(move |inbox, connection| {
                 Box::pin(async move {
                     let find = format!(
-                        "SELECT consumer, message_key, reason FROM {{dead_letters}} WHERE id = ?{}",
+                        "SELECT consumer, message_key, reason, state FROM {{dead_letters}} WHERE id = ?{}",
                         Db::FOR_UPDATE
                     );
                     let rows = inbox.run(connection, &find, vec![id.into()]).await?;
                     let Some(row) = rows.first() else { return Err(DeadLetterError::Unknown(id)) };
                     let reason = row.text(2).map_err(Error::from)?;
-                    if reason == Reason::TooOld.as_str() && !forced {
+                    // A letter that was done doesn't keep its key's claim: without that, its message would run again.
+                    let forgotten = row.text(3).map_err(Error::from)? == LetterState::Done.as_str()
+                        && row.optional(1, Row::text).map_err(Error::from)?.is_some()
+                        && inbox.run(connection, CLAIMED, row.0[..2].to_vec()).await?.is_empty();
+                    if (reason == Reason::TooOld.as_str() || forgotten) && !forced {
                         return Err(DeadLetterError::TooOld(id));
                     }
                     let update =
@@ -101,6 +105,8 @@ impl<Db: Store> DeadLetters<Db> {
             .await
     }
 }
+
+const CLAIMED: &str = "SELECT 1 FROM {inbox} WHERE consumer = ? AND message_key = ?";
 
 /// A redriven key starts afresh, but keeps the row that tells of its letter; a discarded one needs none.
 async fn renew_budget<Db: Store>(

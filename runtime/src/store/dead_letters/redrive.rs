@@ -1,8 +1,8 @@
 //! The table as a source: letters that are to be handled again.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use super::{DeadLetter, LetterId};
+use super::{DeadLetter, LetterId, Reason};
 use crate::error::Error;
 use crate::message::Received;
 use crate::store::registry::ConsumerId;
@@ -15,6 +15,11 @@ pub(crate) struct Redriven {
     pub consumer: ConsumerId,
     /// The message on a first delivery: the count that the broker had reached must not bury it again.
     pub received: Received,
+    /// When it became a dead letter, by the database's clock.
+    pub first_at: SystemTime,
+    /// Whether its message may run however old it is: its key's claims aren't pruned while it is open, or an operator
+    /// has forced it.
+    pub at_any_age: bool,
 }
 
 impl<Db: Store> Inbox<Db> {
@@ -51,10 +56,12 @@ impl<Db: Store> Inbox<Db> {
                 for row in &rows {
                     let (consumer, letter) = DeadLetter::from_row(row)?;
                     hold(&inbox, connection, letter.id, lease).await?;
+                    let at_any_age = letter.key.is_some() || letter.reason == Reason::TooOld;
                     let mut received = Received::new(letter.source, letter.body);
                     received.headers = letter.headers;
                     received.sent_at = letter.sent_at;
-                    redriven.push(Redriven { id: letter.id, consumer, received });
+                    let (id, first_at) = (letter.id, letter.first_at);
+                    redriven.push(Redriven { id, consumer, received, first_at, at_any_age });
                 }
                 Ok(redriven)
             })

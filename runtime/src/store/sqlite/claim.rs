@@ -103,7 +103,7 @@ async fn insert<'a>(
         "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) VALUES {places} \
          ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
          (SELECT failures << 32 | starts FROM {{attempts}} AS attempt \
-         WHERE attempt.consumer = {{inbox}}.consumer AND attempt.message_key = {{inbox}}.message_key); {then}"
+         WHERE attempt.consumer = {{prefix}}.consumer AND attempt.message_key = {{prefix}}.message_key); {then}"
     ));
     let arguments = rows
         .iter()

@@ -65,6 +65,8 @@ impl Store for Sqlite {
     const SCHEMES: &'static [&'static str] = &["sqlite"];
     const TITLE: &'static str = "Sqlite";
     const NOW: &'static str = "CAST(unixepoch('subsec') * 1000000 AS INTEGER)";
+    // Else a temporary table of the same name would take the claims.
+    const DEFAULT_SCHEMA: Option<&'static str> = Some("main");
     // Every bookkeeping transaction holds SQLite's one write lock from its BEGIN.
     const FOR_UPDATE: &'static str = "";
     const SKIP_LOCKED: &'static str = "";

@@ -52,8 +52,8 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         redrive_at INTEGER,
         UNIQUE (consumer, identity)
     ) STRICT",
-    "CREATE INDEX {dead_letters}_by_key ON {dead_letters} (consumer, message_key)",
-    "CREATE INDEX {dead_letters}_by_state ON {dead_letters} (state, consumer, redrive_at)",
+    "CREATE INDEX \"main\".{prefix}_dead_letters_by_key ON {prefix}_dead_letters (consumer, message_key)",
+    "CREATE INDEX \"main\".{prefix}_dead_letters_by_state ON {prefix}_dead_letters (state, consumer, redrive_at)",
 ]];
 
 /// Compares the tables with those that the migrations make in an empty database.
@@ -80,7 +80,9 @@ async fn facts(connection: &mut SqliteConnection, tables: &Tables) -> Result<BTr
         if placeholder == "{schema}" {
             continue;
         }
-        for fact in table_facts(connection, &table).await? {
+        // The pragmas take the schema apart from the name.
+        let table = table.rsplit('.').next().unwrap_or_default();
+        for fact in table_facts(connection, table).await? {
             facts.insert(format!("`{table}`: {fact}"));
         }
     }
@@ -94,7 +96,7 @@ async fn table_facts(connection: &mut SqliteConnection, table: &str) -> Result<V
         let (without_rowid, strict) = (row.int(1)? == 1, row.int(2)? == 1);
         facts.push(format!("a {}, STRICT {strict}, WITHOUT ROWID {without_rowid}", row.text(0)?));
     }
-    let columns = "SELECT name, type, \"notnull\", pk FROM pragma_table_info(?)";
+    let columns = "SELECT name, type, \"notnull\", pk FROM pragma_table_info(?, 'main')";
     for row in Sqlite::run(connection, columns, vec![table.into()]).await? {
         let null = if row.int(2)? == 1 { " NOT NULL" } else { "" };
         let key = if row.int(3)? > 0 { format!(", number {} in the primary key", row.int(3)?) } else { String::new() };
@@ -102,12 +104,12 @@ async fn table_facts(connection: &mut SqliteConnection, table: &str) -> Result<V
     }
     // Other indexes cost time but refuse nothing.
     let keys = "SELECT list.name, group_concat(part.name || ' ' || part.coll, ', ' ORDER BY part.seqno) \
-                FROM pragma_index_list(?) AS list, pragma_index_xinfo(list.name) AS part \
+                FROM pragma_index_list(?, 'main') AS list, pragma_index_xinfo(list.name, 'main') AS part \
                 WHERE list.\"unique\" = 1 AND part.key = 1 GROUP BY list.name";
     for row in Sqlite::run(connection, keys, vec![table.into()]).await? {
         facts.push(format!("unique ({})", row.optional(1, Row::text)?.unwrap_or_default()));
     }
-    let triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?)";
+    let triggers = "SELECT name FROM main.sqlite_master WHERE type = 'trigger' AND lower(tbl_name) = lower(?)";
     for row in Sqlite::run(connection, triggers, vec![table.into()]).await? {
         facts.push(format!("trigger {}", row.text(0)?));
     }

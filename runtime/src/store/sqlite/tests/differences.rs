@@ -58,14 +58,14 @@ async fn a_missing_key_and_a_loose_table_are_named() {
 
 #[tokio::test]
 async fn a_unique_index_that_would_refuse_messages_is_named() {
-    let text = differences_after(&["CREATE UNIQUE INDEX one_payload ON {inbox} (payload)"]).await;
+    let text = differences_after(&["CREATE UNIQUE INDEX one_payload ON {prefix} (payload)"]).await;
     assert!(text.contains("not ours: `inbox`: unique (payload BINARY)"), "{text}");
 }
 
 #[tokio::test]
 async fn an_index_of_the_users_own_is_no_difference() {
     let fixture = ready::<SqliteFile>().await;
-    execute(fixture.inbox(), "CREATE INDEX by_age ON {inbox} (received_at)", vec![]).await;
+    execute(fixture.inbox(), "CREATE INDEX by_age ON {prefix} (received_at)", vec![]).await;
     fixture.inbox().verify().await.unwrap();
 }
 
