@@ -46,7 +46,7 @@ async fn runs_that_are_dropped_at_any_moment_lose_and_double_nothing() {
     for id in 0..400 {
         broker.publish("events", Message::new(event(&id.to_string())));
     }
-    for _ in 0..40 {
+    for _ in 0..20 {
         let app = consumer(shop.inbox.clone()).retry(patient()).state(0.2).handle("events", unlucky);
         let cut = Duration::from_micros(fastrand::u64(..60_000));
         let _ = tokio::time::timeout(cut, Box::pin(app.run_until(broker.clone(), std::future::pending()))).await;
@@ -132,7 +132,7 @@ async fn processes_killed_at_any_moment_lose_and_double_nothing() {
         return victim(&database).await;
     }
     let shop = Shop::open().await;
-    for _ in 0..10 {
+    for _ in 0..5 {
         let mut pair =
             [crate::common::child::start("victim", &shop.url()), crate::common::child::start("victim", &shop.url())];
         for child in &mut pair {
