@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::broker::{Settled, Settlement};
@@ -32,6 +33,8 @@ pub(crate) struct Settling {
     pub lease: LeaseWatch,
     /// Its place with the lease keeper, until it is settled.
     pub held: Option<Held>,
+    /// Its place among the deliveries that are here, until it is settled.
+    pub place: Option<OwnedSemaphorePermit>,
 }
 
 /// A delivery with its handler, its key and its message.
@@ -97,7 +100,7 @@ pub(crate) async fn settle(answers: Vec<Settlement<Settling>>) {
             batch.push(next);
         }
         let release = |settling: Settling| {
-            drop(settling.held);
+            drop((settling.held, settling.place));
             settling.token
         };
         let settled = settler.settle(batch.into_iter().map(|answer| answer.map(release)).collect()).await;

@@ -71,6 +71,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             settler: Arc::new(Caller(Mutex::new(Some(answer)))),
             lease: LeaseWatch::default(),
             held: None,
+            place: None,
         };
         let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: CancellationToken::new() };
         let pipeline = Arc::clone(pipeline);

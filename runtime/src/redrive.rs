@@ -60,6 +60,7 @@ impl<Db: Store> Pipeline<Db> {
                 settler: Arc::new(Table(self.inbox.clone(), letter.id)),
                 lease: LeaseWatch::default(),
                 held: None,
+                place: None,
             };
             let received = Arc::new(letter.received.clone());
             let arrival = Arrival { received, settling, redriven: Some(letter), end: end.clone() };

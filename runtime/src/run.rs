@@ -180,7 +180,7 @@ impl<Db: Store> Run<Db> {
                 let token = Token::new(token);
                 let (held, lease) = keeper.hold(token.clone(), received_at);
                 let (source, settler) = (Arc::clone(name), Arc::clone(&settler));
-                let settling = Settling { source, token, settler, lease, held: Some(held) };
+                let settling = Settling { source, token, settler, lease, held: Some(held), place: free.pop() };
                 let span = tracing::info_span!(
                     "process",
                     otel.name = %format_args!("process {name}"),
@@ -192,14 +192,14 @@ impl<Db: Store> Run<Db> {
                     messaging.message.body.size = received.body.len(),
                 );
                 let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: self.end.clone() };
-                let task = Arc::clone(self).work(arrival, free.pop(), Arc::clone(&running));
+                let task = Arc::clone(self).work(arrival, Arc::clone(&running));
                 self.tasks.spawn(task.instrument(span));
             }
         }
     }
 
     /// One message's task: waits for its turn, then goes through the one order. Nothing drops it.
-    async fn work(self: Arc<Self>, arrival: Arrival, place: Option<OwnedSemaphorePermit>, running: Arc<Semaphore>) {
+    async fn work(self: Arc<Self>, arrival: Arrival, running: Arc<Semaphore>) {
         let _here = InFlightGauge::new(&arrival.received.source);
         let turn = self.stop.run_until_cancelled(running.acquire_owned()).await;
         if turn.is_none() || self.stop.is_cancelled() {
@@ -207,7 +207,6 @@ impl<Db: Store> Run<Db> {
         } else {
             self.pipeline.handle(vec![arrival]).await;
         }
-        drop(place);
     }
 
     /// Lets running bodies finish; after the grace period they are rolled back and given back.
@@ -248,9 +247,14 @@ impl<Db: Store> Run<Db> {
     }
 
     /// Prunes claims beyond their retention, at moments that differ between processes.
+    /// Prunes what is beyond its retention, and reads the database's clock anew.
     async fn prune(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PRUNE_EVERY.mul_f64(0.5 + fastrand::f64())).await;
+            match self.pipeline.inbox.now().await {
+                Ok(now) => self.pipeline.clock.set(now),
+                Err(error) => self.pipeline.outage.look(&error),
+            }
             for route in &self.pipeline.routes.0 {
                 let retention = self.pipeline.options.retention_of(&route.handler.spec());
                 if let Err(error) = self.pipeline.inbox.prune(route.id, retention).await {

@@ -11,4 +11,5 @@ mod letters;
 mod names;
 mod pools;
 mod settings;
+mod sight;
 mod soak;

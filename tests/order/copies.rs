@@ -40,7 +40,7 @@ async fn narrow(shop: &Shop, gate: &Gate) -> Consumer<Sqlite, Gate> {
     let options = options.journal_mode(SqliteJournalMode::Wal).synchronous(SqliteSynchronous::Full);
     let pool = SqlitePoolOptions::new().max_connections(2).acquire_timeout(Duration::from_secs(10));
     let inbox = Inbox::new(pool.connect_with(options).await.unwrap());
-    Consumer::new("shop", inbox).state(gate.clone()).handle("orders", gated).concurrency(2)
+    Consumer::new("shop", inbox).state(gate.clone()).handle("orders", gated).concurrency(2).prefetch(38)
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn copies_wait_without_a_connection_and_are_settled_by_the_first_ones_proo
         broker.publish("orders", order(7));
     }
     let work = async {
-        // Those set aside leave their places to others: else only two would be here.
+        // Those set aside leave their turns to others: else only two would have looked.
         until("all copies are here", async || broker.counts("orders").in_flight == 40).await;
         until("the first runs", async || gate.entered.load(Ordering::SeqCst) == 1).await;
         let free = consumer.inbox().pool().acquire().await.unwrap();

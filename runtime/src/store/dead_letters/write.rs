@@ -38,7 +38,7 @@ pub(crate) enum LetterIdentity {
     Key(Key),
     /// A key that was committed with another payload than this.
     Conflict(Key, i64),
-    /// Digests of the source and the exact bytes of a message that has no key.
+    /// Digests of the source, and of the exact bytes and headers of a message that has no key.
     Bytes(String),
 }
 
@@ -46,7 +46,15 @@ impl LetterIdentity {
     /// The identity of a message that has no key.
     pub(crate) fn of_bytes(received: &Received) -> Self {
         let source = Sha256::digest(received.source.as_bytes());
-        Self::Bytes(format!("{}/{}", hex(&source[..8]), hex(&Sha256::digest(&received.body))))
+        // A message may stand in its headers alone.
+        let mut message = Sha256::new_with_prefix(&received.body);
+        for (name, value) in received.headers.iter() {
+            for part in [name.as_bytes(), value] {
+                message.update(part.len().to_be_bytes());
+                message.update(part);
+            }
+        }
+        Self::Bytes(format!("{}/{}", hex(&source[..8]), hex(&message.finalize())))
     }
 
     fn key(&self) -> Option<&Key> {
@@ -86,7 +94,7 @@ impl NewLetter<'_> {
         connection: &mut Db::Connection,
         claim: Option<&Claim>,
     ) -> Result<(), Error> {
-        let id = self.upsert(inbox, connection).await?;
+        let id = self.upsert(inbox, connection, claim).await?;
         for key in claim.iter().flat_map(|claim| claim.keys()) {
             let unclaim = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
             inbox.run(connection, unclaim, vec![self.consumer.into(), key.as_str().into()]).await?;
@@ -120,8 +128,31 @@ impl NewLetter<'_> {
         }
     }
 
-    async fn upsert<Db: Store>(&self, inbox: &Inbox<Db>, connection: &mut Db::Connection) -> Result<LetterId, Error> {
+    /// What makes the letter one with another. Two messages that failed under one key, neither of them handled, are two
+    /// letters: the second must not take the first one's place.
+    async fn identity<Db: Store>(
+        &self,
+        inbox: &Inbox<Db>,
+        connection: &mut Db::Connection,
+        claim: Option<&Claim>,
+    ) -> Result<String, Error> {
         let identity = self.identity.column();
+        let (LetterIdentity::Key(key), Some(claim)) = (&self.identity, claim) else { return Ok(identity) };
+        let open = "SELECT id, body FROM {dead_letters} \
+                    WHERE consumer = ? AND identity = ? AND state IN ('open', 'redrive')";
+        let rows = inbox.run(connection, open, vec![self.consumer.into(), identity.as_str().into()]).await?;
+        let Some(row) = rows.first() else { return Ok(identity) };
+        let same = self.redriven == Some(LetterId(row.int(0)?)) || row.blob(1)? == &self.received.body[..];
+        Ok(if same { identity } else { LetterIdentity::Conflict(key.clone(), claim.payload).column() })
+    }
+
+    async fn upsert<Db: Store>(
+        &self,
+        inbox: &Inbox<Db>,
+        connection: &mut Db::Connection,
+        claim: Option<&Claim>,
+    ) -> Result<LetterId, Error> {
+        let identity = self.identity(inbox, connection, claim).await?;
         let renewed =
             ["message_key", "source", "body", "headers", "reason", "error", "attempts", "sent_at", "updated_at"]
                 .map(|column| format!("{column} = {}", Db::incoming(column)))
