@@ -15,7 +15,7 @@ pub enum Risk {
     InMemory,
     /// MySQL's `innodb_flush_log_at_trx_commit` isn't 1: a crash of the machine may take back the last second's commits.
     FlushLogNotAtCommit,
-    /// The inbox's table isn't of the engine InnoDB: its rows belong to no transaction.
+    /// The inbox's table isn't of the engine `InnoDB`: its rows belong to no transaction.
     NotInnoDb,
     /// Postgres runs with `fsync = off`: a power cut may take back the last commits, or the whole database.
     FsyncOff,

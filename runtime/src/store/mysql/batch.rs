@@ -1,6 +1,7 @@
 //! The texts of the two round trips that the inbox adds to a message: begin and claim, and the checked commit.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::transaction::Marker;
 use crate::error::Error;
@@ -50,10 +51,10 @@ impl Batches {
     ///
     /// A body must never meet a lock timeout: it undoes one statement only, and a body that swallows it would commit the
     /// rest. So the wait is as long as the body may run, and the deadline ends both.
-    pub(super) fn begin(&self, marker: &Marker, limits: Limits) -> String {
+    pub(super) fn begin(marker: Marker, limits: Limits) -> String {
         let run = limits.run.as_secs().saturating_add(1).min(LONGEST - IDLE_MARGIN);
         let (wait, idle) = (run + 1, run + IDLE_MARGIN);
-        let exact = limits.run.as_secs_f64().clamp(0.001, run as f64);
+        let exact = limits.run.clamp(Duration::from_millis(1), Duration::from_secs(run)).as_secs_f64();
         let mut sql = String::with_capacity(1_024);
         let _ = write!(
             sql,
@@ -69,9 +70,9 @@ impl Batches {
     /// Begins and claims one key: the whole of a message's first round trip.
     ///
     /// The attempts are looked at after the claim, so that what a copy recorded before it gave the key up is seen.
-    pub(super) fn begin_and_claim(&self, marker: &Marker, limits: Limits, claim: &Claim) -> Result<String, Error> {
+    pub(super) fn begin_and_claim(&self, marker: Marker, limits: Limits, claim: &Claim) -> Result<String, Error> {
         let key = claim.identity.name();
-        let mut sql = self.begin(marker, limits);
+        let mut sql = Self::begin(marker, limits);
         sql.push_str(&self.insert_one);
         name(&mut sql, claim.consumer, key)?;
         let _ = write!(sql, ", {}, {})", self.now, claim.payload);
@@ -83,7 +84,7 @@ impl Batches {
     }
 
     /// Inserts the rows that nobody holds, and reads all of them: `ours` tells which were inserted here.
-    pub(super) fn claim_many(&self, marker: &Marker, rows: &[(ConsumerId, &Key, i64)]) -> Result<String, Error> {
+    pub(super) fn claim_many(&self, marker: Marker, rows: &[(ConsumerId, &Key, i64)]) -> Result<String, Error> {
         let claim = marker.claim();
         let mut sql = String::with_capacity(256 + rows.len() * 200);
         sql.push_str(&self.insert_many);
@@ -110,7 +111,7 @@ impl Batches {
     }
 
     /// The checked commit: the savepoint is there only if the transaction is the one that was begun.
-    pub(super) fn commit(marker: &Marker) -> String {
+    pub(super) fn commit(marker: Marker) -> String {
         format!("RELEASE SAVEPOINT inboxed; XA END '{marker}'; XA COMMIT '{marker}' ONE PHASE; {RESTORE}{marker}')")
     }
 
@@ -118,16 +119,16 @@ impl Batches {
     pub(super) const COMMITTED: usize = 3;
 
     /// Ends the transaction's statements, without a decision.
-    pub(super) fn end(marker: &Marker) -> String {
+    pub(super) fn end(marker: Marker) -> String {
         format!("XA END '{marker}'")
     }
 
-    pub(super) fn rollback(marker: &Marker) -> String {
+    pub(super) fn rollback(marker: Marker) -> String {
         format!("XA ROLLBACK '{marker}'")
     }
 
     /// Gives the session back as it was.
-    pub(super) fn restore(marker: &Marker) -> String {
+    pub(super) fn restore(marker: Marker) -> String {
         format!("{RESTORE}{marker}')")
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, MySql};
 
-use super::batch::SAVEPOINT;
+use super::batch::{Batches, SAVEPOINT};
 use super::code;
 use super::transaction::MySqlTransaction;
 use crate::error::{Class, Error};
@@ -83,7 +83,7 @@ async fn claim_one(
     claim: &Claim,
     limits: Limits,
 ) -> Result<Verdict, Error> {
-    let batch = inbox.batches().begin_and_claim(&tx.marker(), limits, claim)?;
+    let batch = inbox.batches().begin_and_claim(tx.marker(), limits, claim)?;
     let Err(error) = tx.start(batch).await else { return Ok(Verdict::Fresh { prior: None }) };
     let name = vec![claim.consumer.into(), claim.identity.name().as_str().into()];
     match code::number(&error) {
@@ -111,7 +111,7 @@ async fn claim_group(
     claims: &[Claim],
     limits: Limits,
 ) -> Result<Vec<Verdict>, Error> {
-    tx.start(inbox.batches().begin(&tx.marker(), limits)).await.map_err(begin_error)?;
+    tx.start(Batches::begin(tx.marker(), limits)).await.map_err(begin_error)?;
     let verdicts = if claims.iter().all(|claim| claim.keys().count() == 1) {
         claim_at_once(tx, inbox, claims).await?
     } else {
@@ -191,7 +191,7 @@ async fn insert<'a>(
         return Ok(BTreeMap::new());
     }
     rows.sort_unstable_by(|one, other| (one.0, one.1.as_str()).cmp(&(other.0, other.1.as_str())));
-    let statement = inbox.batches().claim_many(&tx.marker(), &rows)?;
+    let statement = inbox.batches().claim_many(tx.marker(), &rows)?;
     let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut **tx).await?;
     rows.iter().map(|row| held(&super::row(row)?)).collect()
 }

@@ -20,13 +20,13 @@ pub(in crate::store) fn class_of_code(number: u16) -> Option<Class> {
         // Record changed; deadlock; rolled back, the second time it is told in XA; refused by the group at its commit.
         1020 | 1213 | 1402 | 1614 | 3101 => Some(Class::Contention),
         // Waited too long for a lock, plain and in XA.
-        1205 | 1613 => Some(Class::Unavailable),
+        1205 | 1613
         // Out of disk, memory, table space, connections.
-        1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1135 | 1203 | 1226 => Some(Class::Unavailable),
+        | 1021 | 1037 | 1038 | 1040 | 1041 | 1114 | 1135 | 1203 | 1226
         // Not ready, shutting down, killed, interrupted, idle too long; broken connections.
-        1047 | 1053 | 1152 | 1158..=1161 | 1317 | 1927 | 4031 => Some(Class::Unavailable),
+        | 1047 | 1053 | 1152 | 1158..=1161 | 1317 | 1927 | 4031
         // Read-only after a failover; an error while committing.
-        1180 | 1290 | 1792 | 1836 | 1874 => Some(Class::Unavailable),
+        | 1180 | 1290 | 1792 | 1836 | 1874 => Some(Class::Unavailable),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Ends the session that holds this marker and waits until it has rolled back. No right is needed for the user's own
 /// sessions. An unreachable server ends them itself, by `wait_timeout`.
-pub(super) async fn end_session(options: &MySqlConnectOptions, marker: &Marker) {
+pub(super) async fn end_session(options: &MySqlConnectOptions, marker: Marker) {
     match tokio::time::timeout(PATIENCE, kill(options, marker)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "a session that outlived its message couldn't be ended"),
@@ -20,7 +20,7 @@ pub(super) async fn end_session(options: &MySqlConnectOptions, marker: &Marker) 
     }
 }
 
-async fn kill(options: &MySqlConnectOptions, marker: &Marker) -> Result<(), sqlx::Error> {
+async fn kill(options: &MySqlConnectOptions, marker: Marker) -> Result<(), sqlx::Error> {
     let mut control = MySqlConnection::connect_with(options).await?;
     let holder = format!("SELECT IS_USED_LOCK('{marker}')");
     let mut pause = Duration::from_millis(2);

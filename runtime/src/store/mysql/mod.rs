@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: InnoDB, one XA transaction a message, so that the database itself refuses a body's own COMMIT.
+//! MySQL and MariaDB: `InnoDB`, one XA transaction a message, so that the database itself refuses a body's own COMMIT.
 
 mod batch;
 mod claim;

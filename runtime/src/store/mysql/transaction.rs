@@ -23,10 +23,10 @@ use crate::store::{CommitError, Inbox, Store, classify};
 type Manager = <MySql as Database>::TransactionManager;
 
 /// How long a commit may take before its outcome counts as unknown.
-const COMMIT_PATIENCE: Duration = Duration::from_secs(60);
+const COMMIT_PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long one migration waits for another.
-const MIGRATION_PATIENCE: Duration = Duration::from_secs(60);
+const MIGRATION_PATIENCE: Duration = Duration::from_mins(1);
 
 /// A transaction's random name: of its XA branch, of the rows it claims in a group, and of a lock by which a control
 /// connection finds its session.
@@ -122,7 +122,7 @@ impl MySqlTransaction {
             return Err(CommitError::Refused(Error::from(text)));
         }
         let mut answers = 0;
-        let sent = tokio::time::timeout(COMMIT_PATIENCE, self.send(Batches::commit(&self.marker), &mut answers)).await;
+        let sent = tokio::time::timeout(COMMIT_PATIENCE, self.send(Batches::commit(self.marker), &mut answers)).await;
         match sent {
             Ok(Ok(())) => {
                 self.give_back();
@@ -169,7 +169,7 @@ impl MySqlTransaction {
     /// Ends the session, whatever runs in it, and waits until the database is out of the transaction.
     pub(super) async fn close(mut self) {
         self.hang_up();
-        control::end_session(&self.options, &self.marker).await;
+        control::end_session(&self.options, self.marker).await;
     }
 
     /// Closes the connection, on which nothing runs.
@@ -189,16 +189,16 @@ impl MySqlTransaction {
 
     /// A savepoint that isn't there says nothing of why: where the database has ended the transaction, XA can't.
     async fn ended_by_database(&mut self) -> bool {
-        let ended = self.connection.execute(AssertSqlSafe(Batches::end(&self.marker))).await;
+        let ended = self.connection.execute(AssertSqlSafe(Batches::end(self.marker))).await;
         ended.is_err_and(|error| code::number(&error).is_some())
     }
 
     async fn end_rolled_back(&mut self) -> Result<(), sqlx::Error> {
         let whole = format!(
             "{}; {}; {}",
-            Batches::end(&self.marker),
-            Batches::rollback(&self.marker),
-            Batches::restore(&self.marker)
+            Batches::end(self.marker),
+            Batches::rollback(self.marker),
+            Batches::restore(self.marker)
         );
         match self.connection.execute(AssertSqlSafe(whole)).await {
             Ok(_) => return Ok(()),
@@ -206,11 +206,11 @@ impl MySqlTransaction {
             // After a deadlock the database has ended it before us, and says so once more.
             Err(_) => {}
         }
-        match self.connection.execute(AssertSqlSafe(Batches::rollback(&self.marker))).await {
+        match self.connection.execute(AssertSqlSafe(Batches::rollback(self.marker))).await {
             Err(error) if !code::ended_by_database(&error) => return Err(error),
             _ => {}
         }
-        self.connection.execute(AssertSqlSafe(Batches::restore(&self.marker))).await.map(drop)
+        self.connection.execute(AssertSqlSafe(Batches::restore(self.marker))).await.map(drop)
     }
 
     /// Hands the connection back as it came: sqlx's depth goes back to 0 by a ROLLBACK that has nothing to do and
@@ -229,7 +229,7 @@ impl Drop for MySqlTransaction {
         self.connection.close_on_drop();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (options, marker) = (Arc::clone(&self.options), self.marker);
-            runtime.spawn(async move { control::end_session(&options, &marker).await });
+            runtime.spawn(async move { control::end_session(&options, marker).await });
         }
     }
 }

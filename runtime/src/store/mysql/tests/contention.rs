@@ -116,7 +116,7 @@ async fn p09_pruning_goes_past_a_claim_that_is_open() {
     }
     crate::store::suite::execute(inbox, "UPDATE {inbox} SET received_at = 0", vec![]).await;
     let (tx, _) = begin(inbox, &claim("order:10b")).await;
-    let pruned = tokio::time::timeout(Duration::from_secs(5), inbox.prune(id, Duration::from_secs(60))).await;
+    let pruned = tokio::time::timeout(Duration::from_secs(5), inbox.prune(id, Duration::from_mins(1))).await;
     assert_eq!(pruned.expect("it waited for a claim that is open").unwrap().rows, 20);
     MySql::commit(tx).await.unwrap();
     assert_eq!(verdict(inbox, &claim("order:10b")).await, crate::store::suite::DUPLICATE);
