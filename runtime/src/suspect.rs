@@ -1,8 +1,14 @@
 //! Messages that may kill the process: each runs alone, marked before it starts, and is at last kept from running.
 
+use std::time::Duration;
+
 use crate::arrival::Member;
 use crate::pipeline::{Answer, Pipeline, Why};
-use crate::store::{Reason, Store};
+use crate::store::{Claim, Inbox, Reason, Store};
+
+/// How often and for how long the end of a run is recorded later: an hour in all.
+const MARK_EVERY: Duration = Duration::from_secs(2);
+const MARK_TRIES: u32 = 1_800;
 
 /// How many start markers without an end make a message poison.
 const POISON_STARTS: u32 = 2;
@@ -48,8 +54,19 @@ impl<Db: Store> Pipeline<Db> {
         }
         let answers = self.run_alone(member).await;
         if let Err(error) = self.inbox.mark_end(&claim).await {
-            tracing::warn!(error = %error.chain(), "the end of a run alone wasn't recorded");
+            tracing::warn!(error = %error.chain(), "the end of a run alone isn't recorded yet");
+            tokio::spawn(mark_end_later(self.inbox.clone(), claim));
         }
         answers
+    }
+}
+
+/// An outage must not count as the process's death: the mark is taken back when the store answers again.
+async fn mark_end_later<Db: Store>(inbox: Inbox<Db>, claim: Claim) {
+    for _ in 0..MARK_TRIES {
+        tokio::time::sleep(MARK_EVERY).await;
+        if inbox.mark_end(&claim).await.is_ok() {
+            return;
+        }
     }
 }

@@ -3,6 +3,7 @@
 use super::dead_letters::{LetterId, key_identity};
 use super::{Claim, ConsumerId, Inbox, Row, Store, Value};
 use crate::error::Error;
+use crate::key::Key;
 
 /// The attempts that a key has had since it was new, or since its last redrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,12 +76,14 @@ impl<Db: Store> Inbox<Db> {
         claim: &Claim,
         redriven: Option<LetterId>,
     ) -> Result<(), Error> {
-        let (consumer, key) = of(claim);
-        let forget = "DELETE FROM {attempts} WHERE consumer = ? AND message_key = ?";
-        self.run(connection, forget, vec![consumer.into(), Value::Text(key.clone())]).await?;
-        let close = "UPDATE {dead_letters} SET state = 'done', redrive_at = NULL, updated_at = {now} \
-                     WHERE consumer = ? AND identity = ? AND state IN ('open', 'redrive')";
-        self.run(connection, close, vec![consumer.into(), key_identity(&key).into()]).await?;
+        // The key before may have failed too, in a process that knows no other.
+        for key in claim.keys().map(Key::as_str) {
+            let forget = "DELETE FROM {attempts} WHERE consumer = ? AND message_key = ?";
+            self.run(connection, forget, vec![claim.consumer.into(), key.into()]).await?;
+            let close = "UPDATE {dead_letters} SET state = 'done', redrive_at = NULL, updated_at = {now} \
+                         WHERE consumer = ? AND identity = ? AND state IN ('open', 'redrive')";
+            self.run(connection, close, vec![claim.consumer.into(), key_identity(key).into()]).await?;
+        }
         if let Some(letter) = redriven {
             self.mark_done(connection, letter).await?;
         }
