@@ -66,7 +66,7 @@ pub struct Permanent(BoxError);
 ///         _ => Err(permanent("unknown currency")),
 ///     }
 /// }
-/// assert!(body("XXX").is_err());
+/// assert!(body("ZZZ").is_err());
 /// ```
 pub fn permanent(error: impl Into<BoxError>) -> Error {
     Error { source: error.into(), class: Class::Permanent }
