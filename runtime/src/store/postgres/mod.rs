@@ -69,7 +69,7 @@ impl Store for Postgres {
 
     const SCHEMES: &'static [&'static str] = &["postgres", "postgresql"];
     const TITLE: &'static str = "Postgres";
-    const NOW: &'static str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
+    const NOW: &'static str = "(date_part('epoch', statement_timestamp()) * 1000000)::bigint";
     const FOR_UPDATE: &'static str = " FOR UPDATE";
     const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const DEFAULT_SCHEMA: Option<&'static str> = Some("public");

@@ -15,7 +15,7 @@ async fn tables_that_were_changed_are_described() {
         ("ALTER TABLE inbox DROP CONSTRAINT inbox_pkey", "missing: \"public\".inbox: unique (consumer, message_key)"),
         ("CREATE UNIQUE INDEX mine ON inbox (message_key)", "not ours: \"public\".inbox: unique (message_key)"),
         ("DROP TRIGGER inbox_guard ON inbox", "missing: \"public\".inbox: trigger inbox_guard"),
-        ("ALTER TABLE inbox DISABLE TRIGGER inbox_guard", "immediate or disabled"),
+        ("ALTER TABLE inbox DISABLE TRIGGER inbox_guard", "conditional or disabled"),
         (
             "CREATE OR REPLACE FUNCTION inbox_guard() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
             "calling another function",
