@@ -163,6 +163,11 @@ pub struct Claim {
 pub(crate) const UNKNOWN_PAYLOAD: i64 = 0;
 
 impl Claim {
+    /// Whether a committed row is of the same payload, or of one that nobody knows any more.
+    pub(crate) fn is_of_payload(&self, stored: i64) -> bool {
+        [self.payload, UNKNOWN_PAYLOAD].contains(&stored)
+    }
+
     /// The keys this claim holds: one, or two while an old key's rows live.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         let Identity::Key { key, previous } = &self.identity;

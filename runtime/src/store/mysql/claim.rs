@@ -92,7 +92,7 @@ async fn claim_one(
             let stored = "SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?";
             let rows = inbox.run(tx, stored, name).await?;
             let payload = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
-            Ok(Verdict::Duplicate { same_payload: payload == claim.payload })
+            Ok(Verdict::Duplicate { same_payload: claim.is_of_payload(payload) })
         }
         Some(code::OUT_OF_RANGE) => {
             tx.start(SAVEPOINT.to_owned()).await?;
@@ -142,7 +142,7 @@ async fn claim_at_once(
         Ok(match row.ours {
             true if first == index => Verdict::Fresh { prior: row.prior },
             true => Verdict::Twin(first),
-            false => Verdict::Duplicate { same_payload: row.payload == claim.payload },
+            false => Verdict::Duplicate { same_payload: claim.is_of_payload(row.payload) },
         })
     };
     claims.iter().enumerate().map(verdict).collect()
@@ -169,7 +169,7 @@ async fn claim_in_turn(
             verdicts.push(Verdict::Fresh { prior: find(&held, name(claim))?.prior });
             continue;
         };
-        let same_payload = refusing.payload == claim.payload;
+        let same_payload = claim.is_of_payload(refusing.payload);
         for ((consumer, key), _) in held.iter().filter(|(_, row)| row.ours) {
             let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
             inbox.run(tx, give_up, vec![(*consumer).into(), key.as_str().into()]).await?;

@@ -12,7 +12,7 @@ use super::lanes::Session;
 use super::literal;
 use crate::error::{Class, Error};
 use crate::store::attempts::Attempts;
-use crate::store::{Claim, ConsumerId, Inbox, Limits, Row, Store as _, UNKNOWN_PAYLOAD, Verdict};
+use crate::store::{Claim, ConsumerId, Inbox, Limits, Row, Store as _, Verdict};
 
 /// How much longer than the pipeline's own deadline the server lets a statement run: the pipeline's says more, and the
 /// server's is for a process that is gone.
@@ -199,7 +199,7 @@ fn judge<'a>(
             return Verdict::Twin(*first);
         }
         if let Some(stored) = names(claim).find_map(|name| refused.get(&name)) {
-            let same_payload = [claim.payload, UNKNOWN_PAYLOAD].contains(stored);
+            let same_payload = claim.is_of_payload(*stored);
             return Verdict::Duplicate { same_payload };
         }
         held.extend(names(claim).map(|name| (name, index)));

@@ -52,7 +52,10 @@ async fn claim_at_once(
     let verdict = |(index, claim): (usize, &Claim)| match (fresh.get(&name(claim)), firsts[&name(claim)]) {
         (Some(prior), first) if first == index => Verdict::Fresh { prior: *prior },
         (Some(_), first) => Verdict::Twin(first),
-        (None, _) => Verdict::Duplicate { same_payload: refused.get(&name(claim)) == Some(&claim.payload) },
+        (None, _) => {
+            let stored = refused.get(&name(claim));
+            Verdict::Duplicate { same_payload: stored.is_some_and(|stored| claim.is_of_payload(*stored)) }
+        }
     };
     Ok(claims.iter().enumerate().map(verdict).collect())
 }
@@ -85,7 +88,7 @@ async fn claim_in_turn(
             inbox.run(connection, give_up, vec![(*consumer).into(), (*key).into()]).await?;
         }
         let stored = stored_payload(connection, inbox, consumer, key).await?;
-        verdicts.push(Verdict::Duplicate { same_payload: stored == claim.payload });
+        verdicts.push(Verdict::Duplicate { same_payload: claim.is_of_payload(stored) });
     }
     Ok(verdicts)
 }

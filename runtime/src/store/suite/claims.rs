@@ -26,6 +26,14 @@ pub(crate) async fn a_duplicate_tells_its_payload_from_another<F: Fixture>() {
     assert_eq!(verdict(fixture.inbox(), &other).await, Verdict::Duplicate { same_payload: false });
 }
 
+/// As keys that were taken over from a table of the user's have it.
+pub(crate) async fn a_row_of_unknown_payload_is_no_key_conflict<F: Fixture>() {
+    let fixture = ready::<F>().await;
+    let unknown = Claim { payload: crate::store::UNKNOWN_PAYLOAD, ..claim("order:1") };
+    deliver(fixture.inbox(), &unknown).await.unwrap();
+    assert_eq!(verdict(fixture.inbox(), &claim("order:1")).await, DUPLICATE);
+}
+
 pub(crate) async fn rollback_frees_the_claim<F: Fixture>() {
     let fixture = ready::<F>().await;
     let (tx, _) = begin(fixture.inbox(), &claim("order:1")).await;

@@ -178,6 +178,7 @@ macro_rules! suite {
             first_delivery_is_fresh
             redelivery_after_commit_is_a_duplicate
             a_duplicate_tells_its_payload_from_another
+            a_row_of_unknown_payload_is_no_key_conflict
             rollback_frees_the_claim
             closing_frees_the_claim
             dropping_frees_the_claim
