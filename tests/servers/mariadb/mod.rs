@@ -17,6 +17,8 @@ mod shop;
 #[path = "../promise/stuck.rs"]
 mod stuck;
 
+use inboxed::store::Risk;
+
 pub(crate) type Db = sqlx::MySql;
 pub(crate) type Connection = sqlx::MySqlConnection;
 
@@ -35,6 +37,10 @@ pub(crate) const STUCK_SESSIONS: &str = "SELECT COUNT(*) FROM information_schema
 /// Whether a body that swallows the error of its own COMMIT, ROLLBACK or plain statement keeps the rest: the server
 /// refuses that statement alone here.
 pub(crate) const SWALLOWED_ERRORS_KEEP_THE_REST: bool = true;
+
+/// How the server forgets what it has committed, once it is killed, and the name of that for an inbox.
+pub(crate) const FORGETFUL: [&str; 1] = ["SET GLOBAL innodb_flush_log_at_trx_commit = 0"];
+pub(crate) const RISK: Risk = Risk::FlushLogNotAtCommit;
 
 /// Makes a database.
 pub(crate) fn create(name: &str) -> Vec<String> {

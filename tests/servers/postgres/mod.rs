@@ -17,6 +17,8 @@ mod shop;
 #[path = "../promise/stuck.rs"]
 mod stuck;
 
+use inboxed::store::Risk;
+
 pub(crate) type Db = sqlx::Postgres;
 pub(crate) type Connection = sqlx::PgConnection;
 
@@ -35,6 +37,10 @@ pub(crate) const STUCK_SESSIONS: &str = "SELECT COUNT(*) FROM pg_stat_activity W
 /// Whether a body that swallows the error of its own COMMIT, ROLLBACK or plain statement keeps the rest: an error fails
 /// the whole transaction here.
 pub(crate) const SWALLOWED_ERRORS_KEEP_THE_REST: bool = false;
+
+/// How the server forgets what it has committed, once it is killed, and the name of that for an inbox.
+pub(crate) const FORGETFUL: [&str; 2] = ["ALTER TABLE inbox SET UNLOGGED", "ALTER TABLE effects SET UNLOGGED"];
+pub(crate) const RISK: Risk = Risk::Unlogged;
 
 /// Makes a database.
 pub(crate) fn create(name: &str) -> Vec<String> {

@@ -66,7 +66,7 @@ pub(crate) async fn open(url: &str) -> Inbox<Db> {
 
 pub(crate) struct Shop {
     pub(crate) inbox: Inbox<Db>,
-    database: Database,
+    pub(crate) database: Database,
 }
 
 impl Shop {
