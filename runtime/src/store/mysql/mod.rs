@@ -29,10 +29,12 @@ const DEFAULT_CONNECTIONS: u32 = 16;
 
 impl sealed::Sealed for MySql {}
 
+#[diagnostic::do_not_recommend]
 impl InboxConnection for MySqlConnection {
     type Db = MySql;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S> FromParts<'a, MySql, S> for &'a mut MySqlConnection {
     fn from_parts(parts: &mut Parts<'a, MySql, S>) -> Result<Self, Error> {
         parts.connection.take().ok_or_else(|| Error::from("the transaction was already given to another parameter"))

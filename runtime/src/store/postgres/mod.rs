@@ -34,10 +34,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl sealed::Sealed for Postgres {}
 
+#[diagnostic::do_not_recommend]
 impl InboxConnection for PgConnection {
     type Db = Postgres;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, S> FromParts<'a, Postgres, S> for &'a mut PgConnection {
     fn from_parts(parts: &mut Parts<'a, Postgres, S>) -> Result<Self, Error> {
         parts.connection.take().ok_or_else(|| Error::from("the transaction was already given to another parameter"))
