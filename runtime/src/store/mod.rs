@@ -159,7 +159,6 @@ pub struct Claim {
 }
 
 /// The payload of rows that were taken over from another table: nothing is known of it, so it differs from none.
-#[cfg(feature = "postgres")]
 pub(crate) const UNKNOWN_PAYLOAD: i64 = 0;
 
 impl Claim {

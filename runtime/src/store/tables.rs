@@ -33,6 +33,7 @@ impl Tables {
     }
 
     /// What the tables' names begin with.
+    #[cfg(feature = "mysql")]
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
