@@ -30,6 +30,7 @@ pub(crate) const SERVICE: &str = "mariadb";
 pub(crate) const EFFECT: &str = "INSERT INTO effects (message) VALUES (?)";
 pub(crate) const MOVE: &str = "UPDATE stock SET moves = moves + 1 WHERE id = ?";
 pub(crate) const STUCK: &str = "SELECT SLEEP(60)";
+pub(crate) const NO_LIMIT: &str = "SET SESSION max_statement_time = 0";
 /// How many other sessions of this database run the statement above.
 pub(crate) const STUCK_SESSIONS: &str = "SELECT COUNT(*) FROM information_schema.processlist \
     WHERE db = DATABASE() AND info LIKE '%SLEEP(60)%' AND id <> CONNECTION_ID()";

@@ -30,6 +30,7 @@ pub(crate) const SERVICE: &str = "postgres";
 pub(crate) const EFFECT: &str = "INSERT INTO effects (message) VALUES ($1)";
 pub(crate) const MOVE: &str = "UPDATE stock SET moves = moves + 1 WHERE id = $1";
 pub(crate) const STUCK: &str = "SELECT pg_sleep(60)";
+pub(crate) const NO_LIMIT: &str = "SET LOCAL statement_timeout = 0";
 /// How many other sessions of this database run the statement above.
 pub(crate) const STUCK_SESSIONS: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
     AND state = 'active' AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()";

@@ -8,7 +8,7 @@ use inboxed::{Outcome, State, idempotent};
 use sqlx::Executor as _;
 
 use super::shop::{Event, Shop, deliver, effect, event};
-use super::{Connection, STUCK, STUCK_SESSIONS};
+use super::{Connection, NO_LIMIT, STUCK, STUCK_SESSIONS};
 use crate::wait::until;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,16 +17,15 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 struct Stuck(Arc<AtomicBool>);
 
-/// Gets stuck, and once more if the event's id says so.
+/// Gets stuck, after it has lifted the server's time limit if the event's id says so.
 #[idempotent(key = "event:{id}", timeout = "1s")]
 async fn sleeps(event: Event, tx: &mut Connection, State(stuck): State<Stuck>) -> inboxed::Result<()> {
     effect(tx, &event.id).await?;
     if stuck.0.swap(false, Ordering::SeqCst) {
-        let ended = tx.execute(STUCK).await;
-        if event.id == "stubborn" {
-            tx.execute(STUCK).await?;
+        if event.id == "limitless" {
+            tx.execute(NO_LIMIT).await?;
         }
-        ended?;
+        tx.execute(STUCK).await?;
     }
     Ok(())
 }
@@ -55,6 +54,6 @@ async fn stuck_body_is_over_a_second_after_its_timeout_and_its_key_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn body_that_goes_on_after_its_deadline_is_ended_all_the_same() {
-    is_over_a_second_after_its_timeout("stubborn").await;
+async fn stuck_body_that_has_lifted_the_servers_limit_is_ended_all_the_same() {
+    is_over_a_second_after_its_timeout("limitless").await;
 }
