@@ -1,5 +1,10 @@
 //! The runtime of `inboxed`: the one order, the stores and the consumer. Use it through the facade crate `inboxed`.
 
+#![cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "mysql")),
+    allow(dead_code, reason = "some parts have only databases for users")
+)]
+
 mod arrival;
 pub mod broker;
 mod clock;

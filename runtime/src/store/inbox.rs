@@ -242,6 +242,7 @@ impl<Db: Store> Inbox<Db> {
         &self.inner.shared
     }
 
+    #[cfg(any(feature = "sqlite", feature = "mysql"))]
     pub(crate) fn tables(&self) -> &Tables {
         &self.inner.tables
     }
