@@ -42,7 +42,7 @@ async fn load(server: &Own, shop: &Shop, kills: u32) -> Verdict {
     let app = shop.consumer().retry(once).concurrency(8).handle("events", record);
     let health = app.health();
     let (messages, settled) = (broker.clone(), async || broker.counts("events").acknowledged);
-    let run = tokio::spawn(async move { app.run_until(messages, std::future::pending()).await });
+    let mut run = tokio::spawn(async move { app.run_until(messages, std::future::pending()).await });
     let killing = async {
         for _ in 0..kills {
             let before = settled().await;
@@ -54,7 +54,7 @@ async fn load(server: &Own, shop: &Shop, kills: u32) -> Verdict {
         }
     };
     let published = Cell::new(0);
-    tokio::select! { () = killing => {}, () = feed(&broker, &published) => {} }
+    tokio::select! { () = killing => {}, () = feed(&broker, &published) => {}, ended = &mut run => panic!("it ended early: {ended:?}") }
     broker.end_when_settled("events");
     within("the end", run).await.unwrap().unwrap();
     assert!(shop.letters().await.is_empty());
@@ -65,7 +65,7 @@ async fn load(server: &Own, shop: &Shop, kills: u32) -> Verdict {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn database_killed_in_mid_load_and_started_again_has_every_effect_once() {
-    let server = within("the server", Own::start(SERVICE)).await;
+    let server = Own::start(SERVICE).await;
     let shop = Shop::over(Database::on(server.url().await)).await;
     assert_eq!(load(&server, &shop, 2).await, Verdict { lost: 0, doubled: 0 });
     let effects = shop.number("SELECT COUNT(*) FROM effects").await;
@@ -74,7 +74,7 @@ async fn database_killed_in_mid_load_and_started_again_has_every_effect_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_database_that_forgets_what_it_has_committed_is_found_losing() {
-    let server = within("the server", Own::start(SERVICE)).await;
+    let server = Own::start(SERVICE).await;
     let database = Database::on(server.url().await);
     open(&database.url()).await;
     let inbox = Inbox::options().allow(RISK).connect(&database.url()).await.unwrap();
