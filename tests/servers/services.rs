@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// The URL of a shared server.
 pub(crate) fn shared(variable: &str) -> String {
@@ -15,12 +16,16 @@ pub(crate) fn shared(variable: &str) -> String {
 pub(crate) struct Own {
     service: &'static str,
     folder: TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
+
+/// One such server at a time: its start takes all of a small machine.
+static TURN: Mutex<()> = Mutex::const_new(());
 
 impl Own {
     /// Starts `postgres` or `mariadb`.
     pub(crate) async fn start(service: &'static str) -> Self {
-        let own = Self { service, folder: tempfile::tempdir().unwrap() };
+        let own = Self { service, folder: tempfile::tempdir().unwrap(), _turn: TURN.lock().await };
         own.tell("start").await;
         own
     }
