@@ -46,6 +46,8 @@
 //! | write an adapter | [`broker`] |
 
 #[cfg(feature = "http")]
+#[cfg_attr(all(feature = "macros", feature = "sqlite"), doc = include_str!("../docs/webhooks.md"))]
+#[doc(inline)]
 pub use inboxed_adapters::http;
 #[cfg(feature = "memory")]
 pub use inboxed_adapters::memory;

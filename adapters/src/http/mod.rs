@@ -1,22 +1,7 @@
 //! Webhooks: a `tower` service that handles each request in the one order, and answers when its outcome is durable.
 //!
-//! Here the broker is the sender: it delivers again what it wasn't told to be done. [`Webhook`] tells it so by the status.
-//!
-//! | status | what became of the message | what senders do |
-//! |---|---|---|
-//! | 200 | its effect is committed, now or before; or it was [skipped](inboxed_runtime::UnknownType::Skip) | forget it |
-//! | 202 | a dead letter: attempts exhausted, no retry can help, too old | forget it; it is kept here |
-//! | 400 | a dead letter: undecodable, or without a key | most forget it or tell their owner; some try again |
-//! | 409 | a dead letter: another payload was handled under its key | the same |
-//! | 422 | a dead letter: no handler takes its [type](inboxed_runtime::UnknownType::DeadLetter) | the same |
-//! | 503 | nothing is committed; `Retry-After` says in how many seconds to try again | try again |
-//! | 401, 405, 413 | refused, and nothing is stored: its signature, its method, its length | as with 400 |
-//!
-//! A dead letter is committed, exact bytes and headers, before its status is sent, so that nothing is lost whatever the
-//! sender does with that. One that tries again at each status other than 2xx, or turns a hook off that answers so, is told
-//! another by [`Webhook::dead_letters_as`].
-//!
-//! A client that goes away doesn't end the work: the message is handled to its end, and its next copy is a duplicate.
+//! A status is sent after the commit that it speaks of: the effect's, or that of a dead letter with the exact bytes. A client
+//! that goes away doesn't end the work: its next copy is a duplicate.
 
 mod answer;
 mod head;

@@ -1,4 +1,4 @@
-//! A sender that times out and tries again, ten copies at once, from two processes.
+//! Senders in two processes that time out and try again, ten copies at once, to two processes that handle them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use inboxed::http::Webhook;
-use inboxed::{Consumer, RetryPolicy};
+use inboxed::{Consumer, Inbox, RetryPolicy};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
 
+use super::Db;
 use super::shop::{Shop, event, slowly};
 use crate::client::post_with;
 use crate::server::serve;
@@ -26,10 +29,20 @@ struct Told {
     timed_out: AtomicU32,
 }
 
-/// Sends a message until it is told that it is done. The first patience is shorter than the body.
-async fn send(address: SocketAddr, message: String, told: Arc<Told>) {
+/// Handles what comes, beside other processes.
+async fn handle(inbox: Inbox<Db>) -> SocketAddr {
+    // A copy that comes while a failure is being recorded runs as the same attempt, and its failure counts too.
+    let quick = RetryPolicy::default().attempts(100).backoff(Duration::from_millis(1), Duration::from_millis(4));
+    let app = Consumer::new("shop", inbox).retry(quick).handle("events", slowly);
+    serve(Webhook::new(Arc::new(app), "events").unwrap()).await
+}
+
+/// Sends a message, each time to the next process, until it is told that it is done. The first patience is shorter than
+/// the body.
+async fn send(mut addresses: impl Iterator<Item = SocketAddr>, message: String, told: Arc<Told>) {
     let mut patience = Duration::from_millis(10);
     loop {
+        let address = addresses.next().unwrap();
         match tokio::time::timeout(patience, post_with(address, &[], &message)).await {
             Ok(Ok(answer)) if answer.status == 200 => {
                 told.done.fetch_add(1, Ordering::SeqCst);
@@ -49,12 +62,15 @@ async fn send(address: SocketAddr, message: String, told: Arc<Told>) {
 }
 
 /// Sends all messages of one sender, and answers what it was told.
-async fn send_all(address: SocketAddr, sender: &str) -> [u32; 3] {
+async fn send_all(addresses: [SocketAddr; 2], sender: &str) -> [u32; 3] {
     let told = Arc::new(Told::default());
     let messages = (0..MESSAGES).map(|number| event(&format!("{sender}-{number}"))).collect::<Vec<_>>();
     for at_once in messages.chunks(AT_ONCE) {
-        let copies = at_once.iter().flat_map(|message| std::iter::repeat_n(message, COPIES));
-        let sending = copies.map(|message| tokio::spawn(send(address, message.clone(), Arc::clone(&told))));
+        let copies = at_once.iter().flat_map(|message| (0..COPIES).map(move |copy| (message.clone(), copy)));
+        let sending = copies.map(|(message, copy)| {
+            let addresses = addresses.into_iter().cycle().skip(copy);
+            tokio::spawn(send(addresses, message, Arc::clone(&told)))
+        });
         for sent in sending.collect::<Vec<_>>() {
             within(sent).await.unwrap();
         }
@@ -62,32 +78,49 @@ async fn send_all(address: SocketAddr, sender: &str) -> [u32; 3] {
     [&told.done, &told.try_again, &told.timed_out].map(|count| count.load(Ordering::SeqCst))
 }
 
+/// What a child is, and does until it ends.
+async fn be(role: &str, given: &str) {
+    if role == "handler" {
+        let address = handle(Inbox::connect(given).await.unwrap()).await;
+        println!("address: {address}");
+        std::future::pending::<()>().await;
+    }
+    let (one, other) = given.split_once(' ').unwrap();
+    let [done, try_again, timed_out] = send_all([one, other].map(|given| given.parse().unwrap()), "child").await;
+    println!("told: {done} {try_again} {timed_out}");
+}
+
+/// The first line with this mark that a child prints, without it.
+async fn printed(child: &mut Child, mark: &str) -> String {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    loop {
+        let line = within(lines.next_line()).await.unwrap().expect("the child ended early");
+        if let Some((_, printed)) = line.split_once(mark) {
+            return printed.to_owned();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_copies_at_once_of_a_sender_that_times_out_have_one_effect_under_load_of_a_second_process() {
-    if let Some((_, address)) = child::role() {
-        let [done, try_again, timed_out] = send_all(address.parse().unwrap(), "child").await;
-        println!("told: {done} {try_again} {timed_out}");
-        return;
+    if let Some((role, given)) = child::role() {
+        return be(&role, &given).await;
     }
     let shop = Shop::open().await;
-    // A copy that comes while a failure is being recorded runs as the same attempt, and its failure counts too.
-    let quick = RetryPolicy::default().attempts(100).backoff(Duration::from_millis(1), Duration::from_millis(4));
-    let app = Consumer::new("shop", shop.inbox.clone()).retry(quick).handle("events", slowly);
-    let address = serve(Webhook::new(Arc::new(app), "events").unwrap()).await;
+    let mut handler = child::start("handler", &shop.database.url());
+    let there = printed(&mut handler, "address: ").await.parse().unwrap();
+    let here = handle(shop.inbox.clone()).await;
 
-    let child = child::start("sender", &address.to_string());
-    let here = send_all(address, "parent").await;
-    let printed = child::succeed(child).await;
-    let there = printed.lines().find_map(|line| line.split_once("told: ")).expect("what the child was told").1;
-    let there = there.split(' ').map(|count| count.parse::<u32>().unwrap()).collect::<Vec<_>>();
+    let mut sender = child::start("sender", &format!("{here} {there}"));
+    let (told, told_child) = tokio::join!(send_all([here, there], "parent"), printed(&mut sender, "told: "));
+    let told_child = told_child.split(' ').map(|count| count.parse().unwrap()).collect::<Vec<u32>>();
 
-    for told in [&here[..], &there] {
+    for told in [&told[..], &told_child] {
         assert_eq!(told[0] as usize, MESSAGES * COPIES, "every copy is answered in the end");
         assert!(told[1] > 0 && told[2] > 0, "told to try again {}, timed out {}", told[1], told[2]);
     }
-    let sent =
-        ["child", "parent"].iter().flat_map(|sender| (0..MESSAGES).map(move |number| format!("{sender}-{number}")));
-    let mut sent = sent.collect::<Vec<_>>();
+    let number = |sender| (0..MESSAGES).map(move |number| format!("{sender}-{number}"));
+    let mut sent = ["child", "parent"].into_iter().flat_map(number).collect::<Vec<_>>();
     sent.sort();
     assert_eq!(shop.effects().await, sent);
     assert!(shop.letters().await.is_empty());

@@ -14,7 +14,6 @@ use super::{Connection, Database, Db, EFFECT};
 
 pub(crate) struct Shop {
     pub(crate) inbox: Inbox<Db>,
-    #[allow(dead_code, reason = "it is dropped with the shop; only Postgres has a server to speak to")]
     pub(crate) database: Database,
 }
 
