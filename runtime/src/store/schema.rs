@@ -71,6 +71,18 @@ pub enum SchemaError {
         /// The latest version that this program knows.
         known: i64,
     },
+    /// The tables hold digests of the keys, and this program says nothing of it.
+    #[error(
+        "the inbox's tables are lean and this program's inbox isn't, so that every message handled before would run again: \
+         say `Inbox::options().lean()`, or give this inbox tables of its own by another `prefix`"
+    )]
+    Lean,
+    /// The tables hold the keys' text, and this program says `lean`.
+    #[error(
+        "the inbox's tables hold the keys' text and this program says `lean`, so that every message handled before would run \
+         again: leave `lean` out, or give this inbox tables of its own by another `prefix`"
+    )]
+    NotLean,
     /// Somebody has made or changed the tables otherwise.
     #[error("the inbox's tables differ from what `Inbox::migrate` makes; change them back: {}", .0.join("; "))]
     Different(Vec<String>),
@@ -100,9 +112,10 @@ impl<Db: Store> Inbox<Db> {
                     if found > known {
                         return Err(SchemaError::Newer { found, known });
                     }
+                    of_one_kind(&inbox, connection).await?;
                     for (version, statements) in (1_i64..).zip(Db::MIGRATIONS).filter(|(version, _)| *version > found) {
                         for statement in *statements {
-                            inbox.run(connection, statement, Vec::new()).await?;
+                            Db::run(connection, &inbox.ddl(statement), Vec::new()).await.map_err(Error::from)?;
                         }
                         let applied = "INSERT INTO {schema} (version, applied_at) VALUES (?, {now})";
                         inbox.run(connection, applied, vec![version.into()]).await?;
@@ -120,10 +133,11 @@ impl<Db: Store> Inbox<Db> {
         let mut connection = self.acquire().await.map_err(Error::from)?;
         // A ledger that can't be read is one that isn't there: what else is wrong, the next statement tells.
         let found = version(self, &mut connection).await.unwrap_or(0);
-        drop(connection);
         if found > needed {
             return Err(SchemaError::Newer { found, known: needed });
         }
+        of_one_kind(self, &mut connection).await?;
+        drop(connection);
         let differences = Db::differences(self).await?;
         if found < needed {
             return Err(SchemaError::Older { found, needed });
@@ -142,4 +156,15 @@ fn latest<Db: Store>() -> i64 {
 async fn version<Db: Store>(inbox: &Inbox<Db>, connection: &mut Db::Connection) -> Result<i64, Error> {
     let rows = inbox.run(connection, "SELECT COALESCE(MAX(version), 0) FROM {schema}", Vec::new()).await?;
     Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?)
+}
+
+/// Refuses tables of the other kind: rows of both would run messages twice.
+async fn of_one_kind<Db: Store>(inbox: &Inbox<Db>, connection: &mut Db::Connection) -> Result<(), SchemaError> {
+    let rows = inbox.run(connection, Db::IS_LEAN, Vec::new()).await?;
+    let lean = rows.first().map(|row| row.int(0)).transpose().map_err(Error::from)?;
+    match lean.map(|lean| lean != 0) {
+        Some(true) if !inbox.is_lean() => Err(SchemaError::Lean),
+        Some(false) if inbox.is_lean() => Err(SchemaError::NotLean),
+        _ => Ok(()),
+    }
 }

@@ -24,9 +24,10 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
     )",
     "CREATE TABLE {inbox} (
         received_at BIGINT NOT NULL,
-        payload BIGINT NOT NULL,
+        payload INTEGER NOT NULL,
         consumer INTEGER NOT NULL,
-        message_key TEXT COLLATE \"C\" NOT NULL,
+        {text} message_key TEXT COLLATE \"C\" NOT NULL,
+        {lean} message_key UUID NOT NULL,
         PRIMARY KEY (consumer, message_key)
     )",
     "CREATE FUNCTION {inbox}_guard() RETURNS trigger LANGUAGE plpgsql AS $guard$
@@ -45,7 +46,9 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         FOR EACH ROW EXECUTE FUNCTION {inbox}_guard()",
     "CREATE TABLE {attempts} (
         consumer INTEGER NOT NULL,
-        message_key TEXT COLLATE \"C\" NOT NULL,
+        {text} message_key TEXT COLLATE \"C\" NOT NULL,
+        {lean} message_key UUID NOT NULL,
+        {lean} key_text TEXT COLLATE \"C\" NOT NULL,
         failures BIGINT NOT NULL,
         starts BIGINT NOT NULL,
         last_error TEXT COLLATE \"C\" NOT NULL,
@@ -56,7 +59,9 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         consumer INTEGER NOT NULL,
         identity TEXT COLLATE \"C\" NOT NULL CHECK (length(identity) <= 320),
-        message_key TEXT COLLATE \"C\",
+        {text} message_key TEXT COLLATE \"C\",
+        {lean} message_key UUID,
+        {lean} key_text TEXT COLLATE \"C\",
         source TEXT COLLATE \"C\" NOT NULL,
         body BYTEA NOT NULL,
         headers BYTEA NOT NULL,
@@ -96,9 +101,10 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &[
             "an ordinary table",
             "column received_at bigint NOT NULL",
-            "column payload bigint NOT NULL",
+            "column payload integer NOT NULL",
             "column consumer integer NOT NULL",
-            "column message_key text COLLATE C NOT NULL",
+            "{text} column message_key text COLLATE C NOT NULL",
+            "{lean} column message_key uuid NOT NULL",
             "unique (consumer, message_key)",
             "trigger {prefix}_guard, type 5, deferred, calling {inbox}_guard as migrated",
         ],
@@ -108,7 +114,9 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &[
             "an ordinary table",
             "column consumer integer NOT NULL",
-            "column message_key text COLLATE C NOT NULL",
+            "{text} column message_key text COLLATE C NOT NULL",
+            "{lean} column message_key uuid NOT NULL",
+            "{lean} column key_text text COLLATE C NOT NULL",
             "column failures bigint NOT NULL",
             "column starts bigint NOT NULL",
             "column last_error text COLLATE C NOT NULL",
@@ -123,7 +131,9 @@ const EXPECTED: &[(&str, &[&str])] = &[
             "column id bigint NOT NULL",
             "column consumer integer NOT NULL",
             "column identity text COLLATE C NOT NULL",
-            "column message_key text COLLATE C",
+            "{text} column message_key text COLLATE C",
+            "{lean} column message_key uuid",
+            "{lean} column key_text text COLLATE C",
             "column source text COLLATE C NOT NULL",
             "column body bytea NOT NULL",
             "column headers bytea NOT NULL",
@@ -176,7 +186,7 @@ pub(super) async fn differences(inbox: &Inbox<Postgres>) -> Result<Vec<String>, 
         let arguments = vec![name(), name(), name(), guard(), body, guard(), name()];
         let rows = inbox.read(FACTS, arguments).await?;
         let found = rows.iter().map(|row| row.text(0).map(str::to_owned)).collect::<Result<BTreeSet<_>, _>>()?;
-        let expected = expected.iter().map(|fact| inbox.sql(fact)).collect::<BTreeSet<_>>();
+        let expected = inbox.facts_of_kind(expected);
         differences.extend(expected.difference(&found).map(|fact| format!("missing: {table}: {fact}")));
         differences.extend(found.difference(&expected).map(|fact| format!("not ours: {table}: {fact}")));
     }

@@ -6,6 +6,7 @@ pub(crate) mod attempts;
 pub(crate) mod bodies;
 pub(crate) mod claims;
 pub(crate) mod keys;
+pub(crate) mod kinds;
 pub(crate) mod letters;
 pub(crate) mod pruning;
 pub(crate) mod redrive;
@@ -37,6 +38,37 @@ pub(crate) trait Fixture: Sized + Send + Sync + 'static {
 
     /// An inbox on the same database whose tables have another prefix.
     fn with_prefix(&self, prefix: &str) -> impl Future<Output = Inbox<Self::Db>> + Send;
+}
+
+/// The same database with an inbox of lean rows.
+pub(crate) struct Lean<F: Fixture> {
+    inbox: Inbox<F::Db>,
+    database: F,
+}
+
+fn lean<F: Fixture>(inbox: &Inbox<F::Db>, prefix: &str) -> Inbox<F::Db> {
+    Inbox::options().lean().prefix(prefix).with_pool(inbox.pool().clone()).unwrap()
+}
+
+impl<F: Fixture> Fixture for Lean<F> {
+    type Db = F::Db;
+
+    async fn bare() -> Self {
+        let database = F::bare().await;
+        Self { inbox: lean::<F>(database.inbox(), "inbox"), database }
+    }
+
+    fn inbox(&self) -> &Inbox<F::Db> {
+        &self.inbox
+    }
+
+    async fn another(&self) -> Inbox<F::Db> {
+        lean::<F>(&self.database.another().await, "inbox")
+    }
+
+    async fn with_prefix(&self, prefix: &str) -> Inbox<F::Db> {
+        lean::<F>(&self.database.another().await, prefix)
+    }
 }
 
 /// The URL of a server that the tests need.
@@ -202,6 +234,12 @@ macro_rules! suite {
             p06_a_nul_makes_another_message
             p07_long_keys_stay_apart
             odd_keys_in_one_group_are_no_twins
+        }
+        kinds {
+            a_row_holds_the_text_or_sixteen_bytes
+            tables_of_the_other_kind_are_refused
+            both_kinds_live_side_by_side_under_two_prefixes
+            attempts_and_letters_keep_the_text
         }
         letters {
             a_letter_gives_its_claim_up

@@ -23,8 +23,8 @@ async fn fill<Db: Store>(inbox: &Inbox<Db>, consumer: ConsumerId, count: u32, ag
         .write::<_, Error, _>(move |inbox, connection| {
             Box::pin(async move {
                 for number in 0..count {
-                    let key = format!("{micros}:{number:06}");
-                    inbox.run(connection, insert, vec![consumer.into(), key.into(), micros.into()]).await?;
+                    let key = inbox.held_of(&key(&format!("{micros}:{number:06}")));
+                    inbox.run(connection, insert, vec![consumer.into(), key, micros.into()]).await?;
                 }
                 Ok(())
             })

@@ -18,6 +18,12 @@ use crate::store::{Inbox, Limits, Row, Store as _};
 
 suite!(super::PgDatabase);
 
+/// The whole suite again, on rows that hold digests.
+mod lean {
+    pub(super) type Rows = crate::store::suite::Lean<super::PgDatabase>;
+    crate::store::suite::suite!(super::Rows);
+}
+
 /// A database of its own on the server that the environment names.
 pub(crate) struct PgDatabase {
     inbox: Inbox<Postgres>,

@@ -14,6 +14,12 @@ use crate::store::suite::{Fixture, suite};
 
 suite!(super::SqliteFile);
 
+/// The whole suite again, on rows that hold digests.
+mod lean {
+    pub(super) type Rows = crate::store::suite::Lean<super::SqliteFile>;
+    crate::store::suite::suite!(super::Rows);
+}
+
 /// A database file in a folder of its own.
 pub(crate) struct SqliteFile {
     inbox: Inbox<Sqlite>,
