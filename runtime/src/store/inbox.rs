@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 use sqlx::Pool;
 
 use super::dead_letters::DeadLetters;
-use super::schema::{Risk, SchemaError};
-use super::tables::{DEFAULT_PREFIX, Tables, lines_of_kind};
+use super::schema::{Risk, SchemaError, fill};
+use super::tables::{DEFAULT_PREFIX, Tables};
 use super::{CommitError, Limits, RegistryError, Row, Store, Value, clock};
 use crate::error::{Class, Error};
 
@@ -208,7 +208,7 @@ impl<Db: Store> InboxOptions<Db> {
         Ok(Inbox::assemble(pool, true, tables, self.allowed))
     }
 
-    fn tables(&self) -> Result<Tables, StartError> {
+    pub(crate) fn tables(&self) -> Result<Tables, StartError> {
         Tables::new(self.schema.as_deref(), &self.prefix, self.lean)
     }
 }
@@ -287,7 +287,7 @@ impl<Db: Store> Inbox<Db> {
 
     /// As [`Inbox::sql`], for a statement that makes tables: with the lines of this kind of inbox only.
     pub(crate) fn ddl(&self, template: &str) -> String {
-        self.sql(&lines_of_kind(template, self.is_lean()))
+        fill::<Db>(self.tables(), template)
     }
 
     /// The facts that must be found of a table, without those of the other kind of inbox.

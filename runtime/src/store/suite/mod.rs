@@ -17,7 +17,7 @@ pub(crate) mod waiting;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::{Claim, ConsumerId, Inbox, Limits, Store, Value, Verdict};
+use super::{Claim, ConsumerId, Inbox, InboxOptions, Limits, Store, Value, Verdict};
 use crate::error::Error;
 use crate::handler::Identity;
 use crate::key::Key;
@@ -33,11 +33,23 @@ pub(crate) trait Fixture: Sized + Send + Sync + 'static {
     /// The inbox, over a pool of its own.
     fn inbox(&self) -> &Inbox<Self::Db>;
 
-    /// Another inbox on the same database, as another process would have it.
-    fn another(&self) -> impl Future<Output = Inbox<Self::Db>> + Send;
+    /// The database's URL.
+    fn url(&self) -> String;
 
-    /// An inbox on the same database whose tables have another prefix.
-    fn with_prefix(&self, prefix: &str) -> impl Future<Output = Inbox<Self::Db>> + Send;
+    /// What the suite is run with beyond the defaults.
+    fn options() -> InboxOptions<Self::Db> {
+        Inbox::options()
+    }
+
+    /// Another inbox on the same database, as another process would have it.
+    fn another(&self) -> impl Future<Output = Inbox<Self::Db>> + Send {
+        self.with_prefix("inbox")
+    }
+
+    /// An inbox on the same database whose tables have this prefix.
+    fn with_prefix(&self, prefix: &str) -> impl Future<Output = Inbox<Self::Db>> + Send {
+        async move { Self::options().prefix(prefix).connect(&self.url()).await.unwrap() }
+    }
 }
 
 /// The same database with an inbox of lean rows.
@@ -46,28 +58,25 @@ pub(crate) struct Lean<F: Fixture> {
     database: F,
 }
 
-fn lean<F: Fixture>(inbox: &Inbox<F::Db>, prefix: &str) -> Inbox<F::Db> {
-    Inbox::options().lean().prefix(prefix).with_pool(inbox.pool().clone()).unwrap()
-}
-
 impl<F: Fixture> Fixture for Lean<F> {
     type Db = F::Db;
 
     async fn bare() -> Self {
         let database = F::bare().await;
-        Self { inbox: lean::<F>(database.inbox(), "inbox"), database }
+        let inbox = Self::options().with_pool(database.inbox().pool().clone()).unwrap();
+        Self { inbox, database }
     }
 
     fn inbox(&self) -> &Inbox<F::Db> {
         &self.inbox
     }
 
-    async fn another(&self) -> Inbox<F::Db> {
-        lean::<F>(&self.database.another().await, "inbox")
+    fn url(&self) -> String {
+        self.database.url()
     }
 
-    async fn with_prefix(&self, prefix: &str) -> Inbox<F::Db> {
-        lean::<F>(&self.database.another().await, prefix)
+    fn options() -> InboxOptions<F::Db> {
+        F::options().lean()
     }
 }
 
@@ -293,6 +302,11 @@ macro_rules! suite {
         schema {
             migrating_twice_changes_nothing
             eight_tasks_migrate_at_once
+            eight_processes_migrate_at_once
+            plain_files_are_what_is_migrated
+            tables_made_by_hand_are_verified
+            an_inbox_as_version_1_left_it_is_upgraded
+            a_later_step_keeps_the_rows_and_runs_once
             tables_that_were_migrated_are_verified
             missing_tables_are_named
             tables_of_a_later_release_are_refused

@@ -4,6 +4,7 @@ mod codes;
 mod contention;
 mod deadlines;
 mod fixture;
+mod rights;
 mod shape;
 mod transactions;
 mod users_pool;

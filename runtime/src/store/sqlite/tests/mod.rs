@@ -30,10 +30,6 @@ impl SqliteFile {
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("shop.db")
     }
-
-    pub(crate) fn url(&self) -> String {
-        format!("sqlite://{}", self.path().display())
-    }
 }
 
 impl Fixture for SqliteFile {
@@ -49,11 +45,7 @@ impl Fixture for SqliteFile {
         &self.inbox
     }
 
-    async fn another(&self) -> Inbox<Sqlite> {
-        Inbox::connect(&self.url()).await.unwrap()
-    }
-
-    async fn with_prefix(&self, prefix: &str) -> Inbox<Sqlite> {
-        Inbox::options().prefix(prefix).connect(&self.url()).await.unwrap()
+    fn url(&self) -> String {
+        format!("sqlite://{}", self.path().display())
     }
 }
