@@ -90,6 +90,16 @@ impl Row {
         }
     }
 
+    /// The bytes of a column of any kind but a number.
+    pub(crate) fn bytes(&self, index: usize) -> Result<&[u8], sqlx::Error> {
+        match self.0.get(index) {
+            Some(Value::Text(text)) => Ok(text.as_bytes()),
+            Some(Value::Blob(bytes)) => Ok(bytes),
+            Some(Value::Digest(bytes)) => Ok(bytes),
+            other => Err(mismatch(index, "text or bytes", other)),
+        }
+    }
+
     /// The column as bytes.
     pub(crate) fn blob(&self, index: usize) -> Result<&[u8], sqlx::Error> {
         match self.0.get(index) {
