@@ -152,8 +152,8 @@ impl<Db: Store> InboxOptions<Db> {
     ///
     /// Say so before the first [`Inbox::migrate`]: tables with the keys' text are refused, and the other way round. Dead
     /// letters and attempts keep the text. Two keys of one digest would be one message, whose second is taken for a
-    /// duplicate: with a million million keys the chance of any such pair is 1 in 10¹⁴, and somebody who chooses the
-    /// keys has to try 2⁶⁴ of them.
+    /// duplicate: with a million million keys the chance of any such pair is below 1 in 10¹⁴, and somebody who chooses
+    /// the keys has to try 2⁶⁴ of them.
     ///
     /// ```
     /// # #[cfg(feature = "sqlite")]

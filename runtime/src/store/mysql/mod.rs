@@ -63,7 +63,7 @@ impl Store for MySql {
     const DELETE_WAITS: bool = true;
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
     const IS_LEAN: &'static str = "SELECT data_type = 'binary' FROM information_schema.columns \
-        WHERE table_schema = DATABASE() AND table_name = '{inbox}' AND column_name = 'message_key'";
+        WHERE table_schema = DATABASE() AND table_name = '{prefix}' AND column_name = 'message_key'";
 
     fn on_conflict(_: &str) -> String {
         "ON DUPLICATE KEY UPDATE".to_owned()
