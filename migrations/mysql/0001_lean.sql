@@ -57,4 +57,4 @@ CREATE TABLE IF NOT EXISTS inbox_dead_letters (
     KEY by_state (state, consumer, redrive_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
-INSERT INTO inbox_schema (version, applied_at) VALUES (1, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)));
+INSERT INTO inbox_schema (version, applied_at) VALUES (1, COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), 0));

@@ -69,4 +69,4 @@ CREATE INDEX inbox_dead_letters_by_key ON "public".inbox_dead_letters (consumer,
 
 CREATE INDEX inbox_dead_letters_by_state ON "public".inbox_dead_letters (state, consumer, redrive_at);
 
-INSERT INTO "public".inbox_schema (version, applied_at) VALUES (1, (date_part('epoch', statement_timestamp()) * 1000000)::bigint);
+INSERT INTO "public".inbox_schema (version, applied_at) VALUES (1, COALESCE((date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0));

@@ -2,4 +2,4 @@
 
 ALTER TABLE "public".inbox SET (autovacuum_vacuum_scale_factor = 0.05);
 
-INSERT INTO "public".inbox_schema (version, applied_at) VALUES (2, (date_part('epoch', statement_timestamp()) * 1000000)::bigint);
+INSERT INTO "public".inbox_schema (version, applied_at) VALUES (2, COALESCE((date_part('epoch', statement_timestamp()) * 1000000)::bigint, 0));

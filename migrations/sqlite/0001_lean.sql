@@ -55,4 +55,4 @@ CREATE INDEX "main".inbox_dead_letters_by_key ON inbox_dead_letters (consumer, m
 
 CREATE INDEX "main".inbox_dead_letters_by_state ON inbox_dead_letters (state, consumer, redrive_at);
 
-INSERT INTO "main".inbox_schema (version, applied_at) VALUES (1, CAST(unixepoch('subsec') * 1000000 AS INTEGER));
+INSERT INTO "main".inbox_schema (version, applied_at) VALUES (1, COALESCE(CAST(unixepoch('subsec') * 1000000 AS INTEGER), 0));

@@ -29,7 +29,7 @@ impl<Db: Store> Inbox<Db> {
         let held = claims.iter().map(|claim| {
             let Identity::Key { key, previous } = &claim.identity;
             let identity = Identity::Key { key: key.digest(), previous: previous.as_ref().map(Key::digest) };
-            Claim { identity, ..claim.clone() }
+            Claim { consumer: claim.consumer, identity, payload: claim.payload }
         });
         Cow::Owned(held.collect())
     }

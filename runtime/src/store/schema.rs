@@ -211,7 +211,8 @@ pub(crate) fn fill<Db: Store>(tables: &Tables, template: &str) -> String {
 const LEDGER: &str =
     "CREATE TABLE IF NOT EXISTS {schema} (version BIGINT NOT NULL PRIMARY KEY, applied_at BIGINT NOT NULL)";
 
-const APPLIED: &str = "INSERT INTO {schema} (version, applied_at) VALUES (?, {now})";
+/// The tool `sqlite3` of many systems is too old for the clock's expression, and answers NULL.
+const APPLIED: &str = "INSERT INTO {schema} (version, applied_at) VALUES (?, COALESCE({now}, 0))";
 
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM {schema}";
 
