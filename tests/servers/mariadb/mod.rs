@@ -10,6 +10,8 @@ mod exploring;
 mod killed;
 #[path = "../promise/outcomes.rs"]
 mod outcomes;
+#[path = "../promise/renamed.rs"]
+mod renamed;
 #[path = "../promise/services_apart.rs"]
 mod services_apart;
 #[path = "../promise/shop.rs"]

@@ -10,8 +10,11 @@ mod exploring;
 mod killed;
 #[path = "../promise/outcomes.rs"]
 mod outcomes;
+#[path = "../promise/renamed.rs"]
+mod renamed;
 #[path = "../promise/services_apart.rs"]
 mod services_apart;
+mod settings;
 #[path = "../promise/shop.rs"]
 mod shop;
 #[path = "../promise/stuck.rs"]
