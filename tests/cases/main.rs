@@ -47,18 +47,14 @@
 //! | X10 | a failure is swallowed, or halts the consumer | `retry` |
 
 #![cfg(all(feature = "macros", feature = "sqlite", feature = "memory"))]
+#![allow(missing_docs, reason = "handlers of tests")]
+#![allow(clippy::duplicate_mod, reason = "the faults are compiled for each database's connection type")]
 
 #[path = "../common/mod.rs"]
 mod common;
 
-mod body;
-mod contention;
-mod envelope;
-mod key;
-mod limit;
-mod replay;
-mod retry;
-mod shutdown;
+#[cfg(feature = "mysql")]
+mod mariadb;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod sqlite;
-mod store;
-mod window;
