@@ -24,8 +24,8 @@ pub(crate) const EFFECTS: &str = "CREATE TABLE effects (message TEXT NOT NULL)";
 
 /// Makes a database.
 pub(crate) fn create(name: &str) -> Vec<String> {
-    // By default a deadlock is looked for after a second, and a test makes many.
-    vec![format!("CREATE DATABASE {name}"), format!("ALTER DATABASE {name} SET deadlock_timeout = '20ms'")]
+    // By default a deadlock is looked for after a second, and a test makes hundreds.
+    vec![format!("CREATE DATABASE {name}"), format!("ALTER DATABASE {name} SET deadlock_timeout = '5ms'")]
 }
 
 /// Drops it.

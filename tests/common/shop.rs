@@ -37,9 +37,10 @@ impl Shop {
         sqlx::raw_sql(AssertSqlSafe(statement)).execute(self.inbox.pool()).await.unwrap();
     }
 
-    /// The one number that a query of the test's own answers.
+    /// The one number that a query of the test's own answers, of whatever width.
     pub(crate) async fn number(&self, query: &str) -> i64 {
-        sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(self.inbox.pool()).await.unwrap()
+        let row = sqlx::query(AssertSqlSafe(query)).fetch_one(self.inbox.pool()).await.unwrap();
+        row.try_get_unchecked(0).unwrap()
     }
 
     /// Every effect, sorted.

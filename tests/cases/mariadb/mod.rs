@@ -44,6 +44,8 @@ pub(crate) const DEADLOCKS: bool = true;
 pub(crate) const DDL_IN_BODIES: bool = false;
 /// Whether transactions run on connections beside the pool's, so that a body finds that free.
 pub(crate) const BODY_HAS_THE_POOL: bool = false;
+/// How many rows are pruned in the middle of a load, one by one here.
+pub(crate) const OLD: u64 = 5_000;
 
 /// Begins a transaction.
 pub(crate) const BEGIN: &str = "BEGIN";

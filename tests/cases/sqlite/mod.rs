@@ -42,6 +42,8 @@ pub(crate) const DEADLOCKS: bool = false;
 pub(crate) const DDL_IN_BODIES: bool = true;
 /// Whether transactions run on connections beside the pool's, so that a body finds that free.
 pub(crate) const BODY_HAS_THE_POOL: bool = false;
+/// How many rows are pruned in the middle of a load.
+pub(crate) const OLD: u64 = 20_000;
 
 /// Begins a transaction that takes its locks at once.
 pub(crate) const BEGIN: &str = "BEGIN IMMEDIATE";

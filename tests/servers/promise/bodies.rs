@@ -148,6 +148,16 @@ async fn own_commit_or_rollback_whose_error_is_returned_keeps_nothing() {
 }
 
 #[tokio::test]
+async fn ddl_never_parts_claim_and_effect() {
+    const DDL: &str = "CREATE TABLE made (id BIGINT)";
+    for (swallows, done) in [(false, DDL_IN_BODIES), (true, true)] {
+        let (outcome, effects) = outcome_of(&[DDL, SECOND], swallows).await;
+        assert_eq!(outcome == Outcome::Done, done, "{outcome:?}");
+        assert_eq!(effects, if done { vec!["first", "second"] } else { vec![] });
+    }
+}
+
+#[tokio::test]
 async fn own_savepoints_are_the_bodys_affair() {
     let statements = ["SAVEPOINT mine", SECOND, "ROLLBACK TO SAVEPOINT mine", "RELEASE SAVEPOINT mine"];
     let (outcome, effects) = outcome_of(&statements, false).await;
