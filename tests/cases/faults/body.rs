@@ -6,7 +6,7 @@ use inboxed::store::Reason;
 use inboxed::{Delivery, Outcome, idempotent};
 use serde::Deserialize;
 
-use super::{Connection, Db, Shop, deliver, effect, record, run_dry};
+use super::{Connection, Shop, deliver, effect, run_dry};
 use crate::common::{Event, at_once, event, within};
 
 /// Panics when it is dropped.
@@ -134,7 +134,7 @@ mod with_the_test_kit {
     use inboxed::{Consumer, Inbox, State};
     use sqlx::Pool;
 
-    use super::super::{consumer, sql};
+    use super::super::{Db, consumer, record, sql};
     use super::*;
     use crate::common::child;
 

@@ -89,7 +89,8 @@ async fn p10_body_that_waits_for_its_own_pool_ends_with_a_message() {
 async fn p10_pool_wait_is_given_back_uncounted() {
     let shop = Shop::open().await;
     let app = greedy_consumer(&shop, Duration::from_millis(100)).await;
-    for _ in 0..if BODY_HAS_THE_POOL { 0 } else { 2 } {
+    let waits = if BODY_HAS_THE_POOL { 0 } else { 2 };
+    for _ in 0..waits {
         assert!(matches!(deliver(&app, "events", event("a")).await, Outcome::Retry(_)));
     }
     assert_eq!(shop.counted().await, 0);

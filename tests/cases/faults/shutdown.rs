@@ -7,7 +7,7 @@ use inboxed::memory::Memory;
 use inboxed::{Inbox, State, idempotent};
 use tokio::sync::Notify;
 
-use super::{Connection, Db, Shop, consumer, effect, record, run_dry};
+use super::{Connection, Db, Shop, consumer, effect, run_dry};
 use crate::common::{Event, child, event, until};
 
 /// The broker of the process, and who waits for the first body.
@@ -99,6 +99,8 @@ async fn record_work(message: Event, tx: &mut Connection) -> inboxed::Result<()>
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn x05_sigterm_between_commit_and_acknowledgement_still_acknowledges() {
     use inboxed::testing::FaultPoint;
+
+    use super::record;
 
     if let Some((_, database)) = child::role() {
         let broker = Memory::new();
