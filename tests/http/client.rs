@@ -67,5 +67,5 @@ pub(crate) async fn post_with(address: SocketAddr, headers: &[&str], body: impl 
 
 /// Sends a message, and waits for the answer.
 pub(crate) async fn post(address: SocketAddr, body: impl AsRef<[u8]>) -> Answer {
-    crate::within(post_with(address, &[], body)).await.unwrap()
+    crate::common::within(post_with(address, &[], body)).await.unwrap()
 }

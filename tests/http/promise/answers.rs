@@ -1,20 +1,28 @@
 //! Each answer, and what is stored by then.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use inboxed::http::Webhook;
 use inboxed::store::Reason;
-use inboxed::{Headers, RunError, UnknownType, on};
+use inboxed::{Headers, RetryPolicy, RunError, UnknownType, on};
 
-use super::shop::{Door, Shop, event, event_that, record, wait};
+use super::handlers::{Door, event_that, obey, wait};
+use super::{Shop, record};
 use crate::client::{Answer, begin, post, post_with};
+use crate::common::{event, within};
 use crate::server::serve;
-use crate::within;
 
 impl Shop {
     async fn serve(&self) -> std::net::SocketAddr {
-        serve(Webhook::new(Arc::new(self.consumer().handle("events", record)), "events").unwrap()).await
+        let slow = RetryPolicy::default().attempts(2).backoff(Duration::from_secs(3), Duration::from_secs(3));
+        serve(Webhook::new(Arc::new(self.consumer().retry(slow).handle("events", obey)), "events").unwrap()).await
+    }
+
+    /// Whether nothing has come of any request.
+    pub(super) async fn is_untouched(&self) -> bool {
+        self.claims().await == 0 && self.effects().await.is_empty() && self.letters().await.is_empty()
     }
 }
 

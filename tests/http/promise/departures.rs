@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use inboxed::http::Webhook;
 
-use super::shop::{Door, Shop, event, record, wait};
+use super::handlers::{Door, wait};
+use super::{Shop, record};
 use crate::client::{begin, head, post};
+use crate::common::{event, until, within};
 use crate::server::serve;
-use crate::{until, within};
 
 #[tokio::test]
 async fn sender_that_goes_away_in_mid_body_leaves_nothing_behind() {

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use inboxed::http::Webhook;
 
-use super::shop::{Door, Shop, event, record, wait};
+use super::handlers::{Door, wait};
+use super::{Shop, record};
 use crate::client::{answer, begin, head, post};
+use crate::common::{event, within};
 use crate::server::serve;
-use crate::within;
 
 #[tokio::test]
 async fn body_beyond_the_limit_is_answered_413_and_nothing_is_stored() {

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use inboxed::Inbox;
 use inboxed::http::Webhook;
-use inboxed::{Consumer, Inbox, RetryPolicy};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
-use super::Db;
-use super::shop::{Shop, event, slowly};
+use super::handlers::slowly;
+use super::{Db, Shop};
 use crate::client::post_with;
+use crate::common::{at_once, child, event, within};
 use crate::server::serve;
-use crate::{child, within};
 
 const MESSAGES: usize = 24;
 const COPIES: usize = 10;
@@ -32,8 +32,7 @@ struct Told {
 /// Handles what comes, beside other processes.
 async fn handle(inbox: Inbox<Db>) -> SocketAddr {
     // A copy that comes while a failure is being recorded runs as the same attempt, and its failure counts too.
-    let quick = RetryPolicy::default().attempts(100).backoff(Duration::from_millis(1), Duration::from_millis(4));
-    let app = Consumer::new("shop", inbox).retry(quick).handle("events", slowly);
+    let app = super::consumer(inbox).retry(at_once(100)).handle("events", slowly);
     serve(Webhook::new(Arc::new(app), "events").unwrap()).await
 }
 
@@ -107,7 +106,7 @@ async fn ten_copies_at_once_of_a_sender_that_times_out_have_one_effect_under_loa
         return be(&role, &given).await;
     }
     let shop = Shop::open().await;
-    let mut handler = child::start("handler", &shop.database.url());
+    let mut handler = child::start("handler", &shop.url());
     let there = printed(&mut handler, "address: ").await.parse().unwrap();
     let here = handle(shop.inbox.clone()).await;
 

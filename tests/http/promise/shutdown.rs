@@ -7,11 +7,11 @@ use inboxed::http::Webhook;
 use inboxed::store::LetterState;
 use inboxed::{Consumer, Shutdown};
 
-use super::Db;
-use super::shop::{Door, Shop, event, event_that, record, wait};
+use super::handlers::{Door, event_that, obey, wait};
+use super::{Db, Shop};
 use crate::client::{begin, head, post};
+use crate::common::{event, until, within};
 use crate::server::{serve, serve_until};
-use crate::{until, within};
 
 type App = Arc<Consumer<Db, Door>>;
 
@@ -78,7 +78,7 @@ async fn request_beyond_the_grace_period_is_rolled_back_uncounted_and_answered_5
     let answer = within(sending).await.unwrap();
     assert_eq!((answer.status, answer.retry_after()), (503, Some(1)), "{answer:?}");
     assert!(shop.is_untouched().await);
-    assert_eq!(shop.number("SELECT COUNT(*) FROM inbox_attempts").await, 0);
+    assert_eq!(shop.counted().await, 0);
     door.open();
     let again = app.deliver("events", event("a"), ()).await.unwrap();
     assert_eq!((again, shop.effects().await.len()), (inboxed::Outcome::Done, 1), "the next delivery isn't ended too");
@@ -87,7 +87,7 @@ async fn request_beyond_the_grace_period_is_rolled_back_uncounted_and_answered_5
 #[tokio::test]
 async fn process_that_only_takes_webhooks_handles_the_letters_that_are_sent_back() {
     let shop = Shop::open().await;
-    let app = Arc::new(shop.consumer().handle("events", record));
+    let app = Arc::new(shop.consumer().handle("events", obey));
     let address = serve(Webhook::new(Arc::clone(&app), "events").unwrap()).await;
     assert_eq!(post(address, event_that("a", "Despair")).await.status, 202);
     let before = shop.letter().await;

@@ -7,10 +7,10 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use inboxed::http::Webhook;
 use sha2::Sha256;
 
-use super::shop::{Shop, event, record};
+use super::{Shop, record};
 use crate::client::post_with;
+use crate::common::{event, within};
 use crate::server::serve;
-use crate::within;
 
 fn mac(body: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(b"s3cret").unwrap().chain_update(body)
