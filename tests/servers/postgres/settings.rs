@@ -21,6 +21,9 @@ async fn fsync_off_refuses_the_start_unless_allowed_by_name() {
     assert!(matches!(&refused, RunError::Start(StartError::Risks(risks)) if *risks == [Risk::FsyncOff]), "{refused}");
     assert!(refused.to_string().contains("fsync = off") && refused.to_string().contains("Risk::FsyncOff"), "{refused}");
     let allowing = Inbox::<Db>::options().allow(Risk::FsyncOff).connect(&shop.database.url()).await.unwrap();
-    assert_eq!(deliver(&Consumer::new("shop", allowing).handle("events", record), "events", event("a")).await, Outcome::Done);
+    assert_eq!(
+        deliver(&Consumer::new("shop", allowing).handle("events", record), "events", event("a")).await,
+        Outcome::Done
+    );
     assert_eq!(shop.effects().await, ["a"]);
 }
