@@ -30,15 +30,14 @@ mod api;
 mod connection;
 mod durable;
 mod error;
-mod login;
+mod headers;
 mod options;
 mod place;
 mod publisher;
+mod pulls;
 mod settler;
 mod source;
-#[cfg(feature = "nats-tls")]
-mod tls;
-mod wire;
+mod unreadable;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -56,6 +55,7 @@ use self::place::Place;
 pub use self::publisher::Publisher;
 pub use self::settler::{NatsSettler, NatsToken};
 pub use self::source::NatsSource;
+use self::unreadable::Suspicions;
 
 /// NATS JetStream. See the [module](self) for what it does.
 #[derive(Clone, Debug)]
@@ -64,6 +64,7 @@ pub struct Nats {
     options: Options,
     /// Where each source was found the last time.
     places: Arc<Mutex<HashMap<String, Place>>>,
+    suspicions: Suspicions,
 }
 
 impl Nats {
@@ -78,10 +79,9 @@ impl Nats {
             address,
             credentials,
             name: Arc::from("inboxed"),
-            #[cfg(feature = "nats-tls")]
             roots: None,
         };
-        Ok(Self { login, options: Options::default(), places: Arc::default() })
+        Ok(Self { login, options: Options::default(), places: Arc::default(), suspicions: Suspicions::default() })
     }
 
     /// The servers of a URL, as [`Nats::new`], one of which must let us in now.
@@ -90,7 +90,7 @@ impl Nats {
     /// [`NatsError`], which says what is wrong.
     pub async fn connect(url: &str) -> Result<Self, NatsError> {
         let nats = Self::new(url)?;
-        nats.login.connect().await?;
+        nats.login.connect(0).await?;
         Ok(nats)
     }
 
@@ -107,7 +107,6 @@ impl Nats {
     }
 
     /// Trusts the certificates in this PEM file instead of the system's.
-    #[cfg(feature = "nats-tls")]
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.login.roots = Some(path.into());
         self
@@ -187,10 +186,10 @@ impl Transport for Nats {
     }
 
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<NatsSource, BrokerError> {
-        let server = self.login.connect().await?;
+        let server = self.login.connect(wanted.in_flight).await?;
         let place = place::find(&server, name, &wanted.service, &self.options, self.place(name).as_ref()).await?;
         self.remember(name, place.clone());
         let durable = durable::open(&server, &place, wanted, &self.options).await?;
-        Ok(NatsSource::new(server, name, &place, durable, wanted))
+        Ok(NatsSource::open(server, name, &place, durable, wanted, self.suspicions.of(name)).await?)
     }
 }
