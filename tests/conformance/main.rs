@@ -16,7 +16,12 @@
 mod adapter;
 mod handlers;
 mod memory;
+#[cfg(feature = "nats")]
+mod nats;
 mod rows;
+#[cfg(feature = "nats")]
+#[path = "../servers/services.rs"]
+mod services;
 mod trial;
 mod watch;
 
@@ -93,4 +98,22 @@ mod on_memory {
     use super::{PATIENCE, memory::InProcess, rows};
 
     every_row!(InProcess);
+}
+
+#[cfg(feature = "nats")]
+mod on_nats {
+    use super::{PATIENCE, nats::JetStream, rows};
+
+    every_row!(JetStream<false>);
+
+    /// With a durable that hands out one message at a time.
+    mod one_at_a_time {
+        use super::{JetStream, PATIENCE, rows};
+
+        conformance! { JetStream<true>:
+            capabilities::declares_what_it_is_held_to,
+            order::unacked_blocks,
+            order::order_by_key,
+        }
+    }
 }

@@ -2,9 +2,9 @@
 
 use async_nats::jetstream::consumer::{Config as ConsumerConfig, Info as ConsumerInfo};
 use async_nats::jetstream::context::RequestErrorKind;
-use async_nats::jetstream::{Error, ErrorCode};
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config as StreamConfig, Info as StreamInfo};
+use async_nats::jetstream::{Error, ErrorCode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

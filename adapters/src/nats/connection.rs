@@ -164,7 +164,12 @@ impl Connection {
     }
 
     /// The same, for so long and no longer.
-    pub(super) async fn ask(&self, subject: &str, body: impl Into<Bytes>, limit: Duration) -> Result<Message, NatsError> {
+    pub(super) async fn ask(
+        &self,
+        subject: &str,
+        body: impl Into<Bytes>,
+        limit: Duration,
+    ) -> Result<Message, NatsError> {
         let reply = timeout(limit, self.request(subject, HeaderMap::new(), body.into())).await;
         reply.unwrap_or_else(|_| Err(self.silent(subject, limit)))
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, Config, Info};
 use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer::{AckPolicy, Config, Info};
 use inboxed_runtime::broker::Wanted;
 
 use super::api::ALREADY_THERE;
@@ -42,7 +42,10 @@ pub(super) async fn open(
     let mut found = server.consumer(&stream.name, durable).await?;
     if found.is_none() {
         if options.existing_only {
-            return Err(wrong(place, "isn't there, and `.existing_only()` forbids to make it: make it first".to_owned()));
+            return Err(wrong(
+                place,
+                "isn't there, and `.existing_only()` forbids to make it: make it first".to_owned(),
+            ));
         }
         let config = Config {
             durable_name: Some(durable.clone()),
@@ -93,7 +96,8 @@ fn check(config: &Config, place: &Place, wanted: &Wanted, options: &Options) -> 
     if config.headers_only {
         return refuse("delivers headers only, and handlers need the body: name another by `.durable(…)`".to_owned());
     }
-    let filters = config.filter_subjects.iter().chain((!config.filter_subject.is_empty()).then_some(&config.filter_subject));
+    let filters =
+        config.filter_subjects.iter().chain((!config.filter_subject.is_empty()).then_some(&config.filter_subject));
     let filters = filters.map(String::as_str).collect::<Vec<_>>();
     if filters != place.subject.as_deref().into_iter().collect::<Vec<_>>() {
         let asked = place.subject.as_deref().unwrap_or("all of the stream");
@@ -147,7 +151,10 @@ fn check(config: &Config, place: &Place, wanted: &Wanted, options: &Options) -> 
         warn(&what, &format!("set the acknowledgement wait by {edit} --wait=30s`"));
     }
     if !config.inactive_threshold.is_zero() {
-        warn(&format!("is deleted when nobody pulls for {:?}", config.inactive_threshold), "lift that, or each longer stop replays the stream");
+        warn(
+            &format!("is deleted when nobody pulls for {:?}", config.inactive_threshold),
+            "lift that, or each longer stop replays the stream",
+        );
     }
     let most = usize::try_from(config.max_batch).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
     let longest = Some(config.max_expires).filter(|longest| !longest.is_zero());

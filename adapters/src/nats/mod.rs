@@ -75,12 +75,7 @@ impl Nats {
     /// [`NatsError::Url`].
     pub fn new(url: &str) -> Result<Self, NatsError> {
         let (address, credentials) = address::parse(url)?;
-        let login = Login {
-            address,
-            credentials,
-            name: Arc::from("inboxed"),
-            roots: None,
-        };
+        let login = Login { address, credentials, name: Arc::from("inboxed"), roots: None };
         Ok(Self { login, options: Options::default(), places: Arc::default(), suspicions: Suspicions::default() })
     }
 

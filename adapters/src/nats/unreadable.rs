@@ -118,7 +118,9 @@ impl Search<'_> {
     fn is_unreadable(&self, message: &RawMessage) -> bool {
         let headers = message.headers.as_deref().map(|headers| BASE64.decode(headers.as_bytes()));
         let subject = self.place.subject.as_deref().is_none_or(|filter| matches(filter, &message.subject));
-        subject && (message.subject.contains(NOT_UTF8) || headers.is_some_and(|block| block.is_ok_and(|block| !can_read(&block))))
+        subject
+            && (message.subject.contains(NOT_UTF8)
+                || headers.is_some_and(|block| block.is_ok_and(|block| !can_read(&block))))
     }
 
     /// A delivery as the server made it, but for its reply subject, which went down with the connection. The server finds
@@ -190,7 +192,9 @@ mod tests {
         for (filter, subject) in [("a.b", "a.b"), ("a.*", "a.b"), ("*.b", "a.b"), ("a.>", "a.b.c"), (">", "a")] {
             assert!(matches(filter, subject), "{filter} {subject}");
         }
-        for (filter, subject) in [("a", "a.b"), ("a.b", "a"), ("a.*", "a"), ("a.*", "a.b.c"), ("a.>", "a"), ("a.>", "b.c")] {
+        for (filter, subject) in
+            [("a", "a.b"), ("a.b", "a"), ("a.*", "a"), ("a.*", "a.b.c"), ("a.>", "a"), ("a.>", "b.c")]
+        {
             assert!(!matches(filter, subject), "{filter} {subject}");
         }
     }
