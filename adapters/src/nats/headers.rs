@@ -10,13 +10,11 @@ use super::error::NatsError;
 
 /// The headers of a message that async-nats has read.
 pub(super) fn received(headers: Option<&HeaderMap>) -> Headers {
-    let mut received = Headers::default();
-    for (name, values) in headers.into_iter().flat_map(HeaderMap::iter) {
-        for value in values {
-            received.push(name.to_string(), value.as_str().to_owned());
-        }
-    }
-    received
+    // The client keeps them in a map, and so in another order each time: a message's copies are to be the same.
+    let mut received = headers.into_iter().flat_map(HeaderMap::iter).collect::<Vec<_>>();
+    received.sort_unstable_by(|left, right| AsRef::<str>::as_ref(left.0).cmp(right.0.as_ref()));
+    let lines = received.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value)));
+    lines.map(|(name, value)| (name.to_string(), value.as_str().to_owned())).collect()
 }
 
 /// The headers of a block as it stands in the stream: `NATS/1.0`, then a line for each. Values are bytes.

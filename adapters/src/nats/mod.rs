@@ -14,6 +14,10 @@
 //! and the source is opened again. What the server is set up with is read at each opening, and refused or warned about if
 //! messages would be lost or stand still. Servers from 2.9 on will do.
 //!
+//! A message with a header that the NATS client can't read, one that isn't UTF-8 for one, ends the connection it comes on. It is
+//! then read from the stream by its number and handled like any other; but each of its deliveries costs a connection, and
+//! what that had in flight comes again after its lease.
+//!
 //! ```no_run
 //! use inboxed_adapters::nats::{Binding, Nats};
 //!

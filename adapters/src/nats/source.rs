@@ -89,9 +89,9 @@ impl NatsSource {
         capabilities.position = true;
         capabilities.retention = Some(place.stream.max_age).filter(|age| !age.is_zero());
         let source = Arc::from(name);
-        let search = Search { server: &server, source: &source, place, lease: limits.lease };
+        let search = Search { server: &server, source: &source, place, lease: limits.lease, suspicion: &suspicion };
         Ok(Self {
-            unreadable: search.find(&suspicion).await,
+            unreadable: search.find().await,
             suspicion,
             opened_at: Instant::now(),
             pulls: Pulls::open(&server).await?,

@@ -3,10 +3,9 @@
 //! that broke under a pull, what was handed out and not acknowledged is therefore read from the stream by its number, which
 //! gives the bytes as text, and what the client wouldn't have read is delivered from there.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::str::FromStr as _;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use async_nats::jetstream::ErrorCode;
@@ -43,7 +42,14 @@ pub(super) struct Suspicions(Arc<Mutex<HashMap<String, Suspicion>>>);
 
 /// The same of one source.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Suspicion(Arc<AtomicU32>);
+pub(super) struct Suspicion(Arc<Mutex<Breaks>>);
+
+#[derive(Debug, Default)]
+struct Breaks {
+    in_a_row: u32,
+    /// How often each message that was found has been handed out here: the server's count went down with the connection.
+    handed_out: BTreeMap<u64, u32>,
+}
 
 impl Suspicions {
     pub(super) fn of(&self, source: &str) -> Suspicion {
@@ -53,11 +59,28 @@ impl Suspicions {
 
 impl Suspicion {
     pub(super) fn rouse(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.lock().in_a_row += 1;
     }
 
     pub(super) fn calm(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.lock().in_a_row = 0;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Breaks> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more time that a message is handed out.
+    fn count(&self, sequence: u64) -> u32 {
+        let mut breaks = self.lock();
+        let count = breaks.handed_out.entry(sequence).or_default();
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    /// What is acknowledged below this number isn't handed out again.
+    fn forget(&self, floor: u64) {
+        self.lock().handed_out.retain(|sequence, _| *sequence > floor);
     }
 }
 
@@ -72,12 +95,13 @@ pub(super) struct Search<'a> {
     pub(super) source: &'a Arc<str>,
     pub(super) place: &'a Place,
     pub(super) lease: Duration,
+    pub(super) suspicion: &'a Suspicion,
 }
 
 impl Search<'_> {
     /// The messages that broke the last connection, if any did. They are handed out to this consumer from here on.
-    pub(super) async fn find(&self, suspicion: &Suspicion) -> VecDeque<Incoming<NatsToken>> {
-        let breaks = suspicion.0.load(Ordering::Relaxed);
+    pub(super) async fn find(&self) -> VecDeque<Incoming<NatsToken>> {
+        let breaks = self.suspicion.lock().in_a_row;
         if breaks == 0 {
             return VecDeque::new();
         }
@@ -98,6 +122,7 @@ impl Search<'_> {
         let read = stream::iter(first..=last).map(|sequence| self.read(sequence)).buffered(AT_ONCE);
         let unreadable = read.try_filter_map(async |message| Ok(message.filter(|message| self.is_unreadable(message))));
         let messages = unreadable.try_collect::<Vec<_>>().await?;
+        self.suspicion.forget(info.ack_floor.stream_sequence);
         let mut found = VecDeque::new();
         for message in messages {
             tracing::warn!(source = %self.source, sequence = message.sequence, "a message has headers that NATS's client can't read");
@@ -136,8 +161,8 @@ impl Search<'_> {
         received.headers = headers::raw(&decode(message.headers.as_deref().unwrap_or_default())?);
         received.sent_at = Some(sent_at);
         received.position = Some(message.sequence);
-        received.delivery_count = 1;
-        received.redelivered = true;
+        received.delivery_count = self.suspicion.count(message.sequence);
+        received.redelivered = received.delivery_count > 1;
         let Place { stream, durable, .. } = self.place;
         let reply = format!("$JS.ACK.{}.{durable}.1.{}.{consumer_sequence}.{nanos}.0", stream.name, message.sequence);
         let asked_at = Instant::now();

@@ -2,6 +2,7 @@
 //! server is stopped.
 
 mod server;
+mod unreadable;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -97,6 +98,11 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
             return Err(Refused("the durable hands out many messages at a time"));
         }
         self.streams.lock().unwrap().insert(source.to_owned());
+        if headers.iter().any(|(_, value)| std::str::from_utf8(value).is_err()) {
+            self.create(source).await;
+            self.server.publish(source, block(&headers), body).await;
+            return Ok(());
+        }
         let headers = headers.into_iter().collect::<Headers>();
         let error = loop {
             match self.publisher().await.publish(source, body.clone(), headers.clone()).await {
@@ -129,6 +135,12 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
         self.own.as_ref().ok_or(Refused("a shared server isn't stopped"))?.start_again().await;
         Ok(())
     }
+}
+
+/// Headers as they stand in a message, for those that the product's publisher refuses.
+fn block(headers: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let lines = headers.iter().flat_map(|(name, value)| [name.as_bytes(), b":", value, b"\r\n"].concat());
+    b"NATS/1.0\r\n".iter().copied().chain(lines).chain(*b"\r\n").collect()
 }
 
 impl<const ORDERED: bool> Drop for JetStream<ORDERED> {
