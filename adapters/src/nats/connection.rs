@@ -2,6 +2,8 @@
 //! queued for the old connection would go out on the new one, where a stream may have been made anew and the number be
 //! another message's. So it is kept from that, and a source is opened on a new client instead.
 
+use std::error::Error as _;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -103,6 +105,7 @@ impl Login {
             ConnectErrorKind::Authentication => NatsError::Credentials(error.to_string()),
             ConnectErrorKind::AuthorizationViolation => NatsError::Denied(error.to_string()),
             ConnectErrorKind::Tls => NatsError::Tls(error.to_string()),
+            _ if is_of_tls(error) => NatsError::Tls(error.to_string()),
             _ => NatsError::Connect { at: self.address.to_string(), why: error.to_string() },
         }
     }
@@ -219,6 +222,12 @@ impl State {
             _ => {}
         }
     }
+}
+
+/// Whether the handshake has failed, which comes as an error of input and output.
+fn is_of_tls(error: &async_nats::ConnectError) -> bool {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    io.and_then(io::Error::get_ref).is_some_and(|error| error.is::<async_nats::rustls::Error>())
 }
 
 /// Whether a version's first two numbers are below these. One that can't be read counts as current.

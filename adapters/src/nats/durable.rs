@@ -88,9 +88,9 @@ fn check(config: &Config, place: &Place, wanted: &Wanted, options: &Options) -> 
     }
     if config.ack_policy != AckPolicy::Explicit {
         return refuse(format!(
-            "has the acknowledgement policy `{:?}`, under which messages are lost; `explicit` is needed: name another by \
+            "has the acknowledgement policy `{}`, under which messages are lost; `explicit` is needed: name another by \
              `.durable(…)`",
-            config.ack_policy
+            format!("{:?}", config.ack_policy).to_ascii_lowercase()
         ));
     }
     if config.headers_only {

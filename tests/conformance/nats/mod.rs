@@ -1,8 +1,15 @@
 //! The `nats` adapter under test, on a real server: the one that `INBOXED_NATS_URL` names, or one of the test's own where the
 //! server is stopped.
 
+pub(crate) mod cuts;
+pub(crate) mod limits;
+pub(crate) mod login;
+pub(crate) mod made_anew;
+pub(crate) mod processes;
+mod proxy;
 mod server;
-mod unreadable;
+pub(crate) mod settings;
+pub(crate) mod unreadable;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +21,11 @@ use inboxed::nats::{Nats, NatsError, Publisher};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+use self::proxy::Proxy;
 use self::server::Server;
 use crate::adapter::{Adapter, Outgoing, Refused};
 use crate::services::{Own, shared};
+use crate::trial::Trial;
 
 const RETENTION: Duration = Duration::from_hours(24);
 
@@ -32,6 +41,11 @@ pub(crate) struct JetStream<const ORDERED: bool> {
 /// The service that consumes for the group of no name.
 const SERVICE: &str = "shop";
 
+/// One that hands out many messages at a time.
+type Plain = JetStream<false>;
+
+type OnNats = Trial<Plain>;
+
 impl<const ORDERED: bool> JetStream<ORDERED> {
     fn on(url: String, own: Option<Own>, lease: Duration) -> Self {
         let nats = Nats::new(&url).unwrap().ack_wait(lease).max_age(RETENTION);
@@ -46,12 +60,47 @@ impl<const ORDERED: bool> JetStream<ORDERED> {
         self.server.ask_soon(format!("STREAM.CREATE.{source}"), config).await;
     }
 
+    /// The shared server, with a transport set up so.
+    async fn with(lease: Duration, set_up: impl FnOnce(Nats) -> Nats) -> Self {
+        let mut shared = Self::start(lease).await;
+        shared.nats = set_up(shared.nats.clone());
+        shared
+    }
+
+    /// The shared server, reached through a proxy.
+    async fn through(proxy: &Proxy, lease: Duration) -> Self {
+        Self::with(lease, |_| Nats::new(&proxy.url()).unwrap().ack_wait(lease).max_age(RETENTION)).await
+    }
+
+    /// Makes a stream as somebody else would, to be deleted at the end.
+    async fn make_stream(&self, config: Value) -> String {
+        let name = config["name"].as_str().unwrap().to_owned();
+        self.streams.lock().unwrap().insert(name.clone());
+        let made = self.server.ask_soon(format!("STREAM.CREATE.{name}"), config).await;
+        assert!(made["error"].is_null(), "{made}");
+        name
+    }
+
+    /// Makes a durable as somebody else would.
+    async fn make_durable(&self, stream: &str, mut config: Value) {
+        let name = config["durable_name"].as_str().unwrap_or(SERVICE).to_owned();
+        config["durable_name"] = name.clone().into();
+        let request = json!({ "stream_name": stream, "config": config });
+        let made = self.server.ask_soon(format!("CONSUMER.DURABLE.CREATE.{stream}.{name}"), request).await;
+        assert!(made["error"].is_null(), "{made}");
+    }
+
+    async fn delete_stream(&self, stream: &str) {
+        self.server.ask_soon(format!("STREAM.DELETE.{stream}"), Value::Null).await;
+    }
+
     async fn publisher(&self) -> Arc<Publisher> {
         let mut publisher = self.publisher.lock().await;
         if let Some(publisher) = &*publisher {
             return Arc::clone(publisher);
         }
-        let connected = Arc::new(self.nats.publisher().await.unwrap());
+        // Past a proxy that the consumer has.
+        let connected = Arc::new(Nats::new(&self.server.url).unwrap().publisher().await.unwrap());
         *publisher = Some(Arc::clone(&connected));
         connected
     }
@@ -97,7 +146,9 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
         if ordering_key.is_some() && !ORDERED {
             return Err(Refused("the durable hands out many messages at a time"));
         }
-        self.streams.lock().unwrap().insert(source.to_owned());
+        if !source.contains('.') {
+            self.streams.lock().unwrap().insert(source.to_owned());
+        }
         if headers.iter().any(|(_, value)| std::str::from_utf8(value).is_err()) {
             self.create(source).await;
             self.server.publish(source, block(&headers), body).await;

@@ -1,8 +1,8 @@
 //! Messages that NATS's client ends its connection over, or dies of.
 
+use super::Plain;
 use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
-use crate::nats::JetStream;
 use crate::trial::{Deliveries, Trial, eventually};
 
 /// Blocks of headers that any publisher can send, and the client can't read.
@@ -15,10 +15,9 @@ const BLOCKS: [&[u8]; 5] = [
 ];
 
 /// They reach their handlers, bytes intact, and so do their neighbours; it costs some connections, and then no more.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_client_cannot_read_is_handled_all_the_same() {
-    let broker = JetStream::<false>::start_own(JetStream::<false>::SHORT_LEASE).await.unwrap();
-    let trial = Trial::on("unreadable", broker).await;
+pub(crate) async fn what_the_client_cannot_read_is_handled_all_the_same() {
+    let broker = Plain::start_own(Plain::SHORT_LEASE).await.unwrap();
+    let trial = Trial::on("what_the_client_cannot_read_is_handled_all_the_same", broker).await;
     let server = trial.broker.server.clone();
     trial.publish_ids([0]).await;
     for (id, block) in (1..).zip(BLOCKS) {
@@ -33,7 +32,7 @@ async fn what_the_client_cannot_read_is_handled_all_the_same() {
     let then = server.connections().await;
     trial.settled().await;
     let settled = server.connections().await;
-    tokio::time::sleep(JetStream::<false>::SHORT_LEASE * 3).await;
+    tokio::time::sleep(Plain::SHORT_LEASE * 3).await;
     let later = server.connections().await;
     running.stop().await;
 
