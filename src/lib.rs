@@ -37,7 +37,8 @@
 //! | to | see |
 //! |---|---|
 //! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
-//! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`]; [`memory`] for a broker in the process |
+//! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`] |
+//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, behind the feature `nats` |
 //! | take webhooks | `inboxed::http::Webhook`, behind the feature `http` |
 //! | decode other formats, share a source | [`Decode`], [`on`] |
 //! | open the inbox, look after dead letters | [`Inbox`], [`InboxOptions`], [`store::DeadLetters`] |
@@ -51,6 +52,9 @@
 pub use inboxed_adapters::http;
 #[cfg(feature = "memory")]
 pub use inboxed_adapters::memory;
+#[cfg(feature = "nats")]
+pub use inboxed_adapters::nats;
+pub use inboxed_adapters::{Broker, ConnectError};
 pub use inboxed_runtime::*;
 
 #[cfg(feature = "macros")]
