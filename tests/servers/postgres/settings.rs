@@ -3,10 +3,9 @@
 use inboxed::store::Risk;
 use inboxed::{Consumer, Inbox, Outcome, RunError, StartError};
 
-use super::shop::{Database, Shop, deliver, event, record};
-use super::{Db, SERVICE};
-use crate::services::Own;
-use crate::wait::until;
+use super::{Database, Db, SERVICE, Shop, deliver, record};
+use crate::common::services::Own;
+use crate::common::{event, until};
 
 #[tokio::test]
 async fn fsync_off_refuses_the_start_unless_allowed_by_name() {
@@ -16,12 +15,15 @@ async fn fsync_off_refuses_the_start_unless_allowed_by_name() {
     shop.execute("ALTER SYSTEM SET fsync = off").await;
     shop.execute("SELECT pg_reload_conf()").await;
     let is_off = "SELECT COUNT(*) FROM pg_settings WHERE name = 'fsync' AND setting = 'off'";
-    until("fsync is off", async || shop.number(is_off).await == 1).await;
+    until(async || shop.number(is_off).await == 1).await;
 
     let refused = shop.consumer().handle("events", record).deliver("events", event("a"), ()).await.unwrap_err();
     assert!(matches!(&refused, RunError::Start(StartError::Risks(risks)) if *risks == [Risk::FsyncOff]), "{refused}");
     assert!(refused.to_string().contains("fsync = off") && refused.to_string().contains("Risk::FsyncOff"), "{refused}");
     let allowing = Inbox::<Db>::options().allow(Risk::FsyncOff).connect(&shop.database.url()).await.unwrap();
-    assert_eq!(deliver(&Consumer::new("shop", allowing).handle("events", record), event("a")).await, Outcome::Done);
+    assert_eq!(
+        deliver(&Consumer::new("shop", allowing).handle("events", record), "events", event("a")).await,
+        Outcome::Done
+    );
     assert_eq!(shop.effects().await, ["a"]);
 }

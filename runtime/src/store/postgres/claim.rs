@@ -132,9 +132,9 @@ impl Statements {
     }
 }
 
-/// What the guard does for a transaction that holds a claim.
-const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', true) \
-    WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply'); ";
+/// What the guard does for a transaction that holds a claim. It answers no row: one would be taken for a claimed one.
+const DURABLE: &str = "SELECT WHERE CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
+    THEN set_config('synchronous_commit', 'on', true) IS NULL END; ";
 
 /// Postgres takes nought for no limit at all, and no more than a 32-bit number.
 fn milliseconds(limit: Duration) -> i32 {
