@@ -23,7 +23,7 @@ pub(crate) struct Own {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 impl Own {
-    /// Starts `postgres` or `mariadb`.
+    /// Starts a server that `scripts/services` knows by this name.
     pub(crate) async fn start(service: &'static str) -> Self {
         let own = Self { service, folder: tempfile::tempdir().unwrap(), _turn: TURN.lock().await };
         own.tell("start").await;
@@ -38,8 +38,15 @@ impl Own {
     }
 
     /// Ends it by SIGKILL.
+    #[allow(dead_code, reason = "only some tests kill a server")]
     pub(crate) async fn kill(&self) {
         self.tell("kill").await;
+    }
+
+    /// Ends it in an orderly way.
+    #[allow(dead_code, reason = "only some tests stop a server so")]
+    pub(crate) async fn stop(&self) {
+        self.tell("stop").await;
     }
 
     /// Starts it again on its data.
@@ -59,7 +66,7 @@ impl Own {
         let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/services"));
         script.args([command, self.service]).env("INBOXED_SERVICES", self.folder.path());
         // Another server's URL in the environment would win.
-        for variable in ["INBOXED_POSTGRES_URL", "INBOXED_MYSQL_URL", "INBOXED_PGBOUNCER_URL"] {
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.ends_with("_URL")) {
             script.env_remove(variable);
         }
         script

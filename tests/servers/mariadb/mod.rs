@@ -9,6 +9,8 @@ mod forgetful;
 mod killed;
 #[path = "../promise/outcomes.rs"]
 mod outcomes;
+#[path = "../promise/renamed.rs"]
+mod renamed;
 #[path = "../promise/services_apart.rs"]
 mod services_apart;
 #[path = "../promise/stuck.rs"]

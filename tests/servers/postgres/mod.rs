@@ -9,8 +9,11 @@ mod forgetful;
 mod killed;
 #[path = "../promise/outcomes.rs"]
 mod outcomes;
+#[path = "../promise/renamed.rs"]
+mod renamed;
 #[path = "../promise/services_apart.rs"]
 mod services_apart;
+mod settings;
 #[path = "../promise/stuck.rs"]
 mod stuck;
 
