@@ -12,6 +12,10 @@ use sqlx::MySql;
 /// The longest time that every setting takes, in seconds.
 const LONGEST: u64 = 31_536_000;
 
+/// How much longer than the pipeline's own deadline the server lets a statement run: a body that swallows the server's
+/// error would commit the rest, and the pipeline's deadline ends the body itself.
+const GRACE: Duration = Duration::from_millis(250);
+
 /// Seconds that an idle session outlives its limit: its own process should end it first.
 const IDLE_MARGIN: u64 = 10;
 
@@ -57,7 +61,7 @@ impl Batches {
     pub(super) fn begin(marker: Marker, limits: Limits) -> String {
         let run = limits.run.as_secs().saturating_add(1).min(LONGEST - IDLE_MARGIN);
         let (wait, idle) = (run + 1, run + IDLE_MARGIN);
-        let exact = limits.run.clamp(Duration::from_millis(1), Duration::from_secs(run)).as_secs_f64();
+        let exact = limits.run.saturating_add(GRACE).min(Duration::from_secs(LONGEST)).as_secs_f64();
         let mut sql = String::with_capacity(1_024);
         let _ = write!(
             sql,
