@@ -1,0 +1,92 @@
+//! The producer: it promises in its ledger, then publishes, some messages twice, as fast as the supervisor lets it.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::arguments::{BrokerKind, Run};
+use crate::feed::{END, QUEUE};
+use crate::ledger::{Ledger, Message};
+use crate::tally::{Mark, Tally};
+
+/// Messages that go out together, and how often: 500 in a second, so that there is load while things happen.
+const TOGETHER: i64 = 20;
+const EVERY: Duration = Duration::from_millis(40);
+
+/// What the publisher says when everything is published.
+pub(crate) const PUBLISHED: &str = "published";
+
+/// Publishes up to the number on each line of its standard input.
+pub(crate) async fn publish(run: Run) -> anyhow::Result<()> {
+    let mut rng = fastrand::Rng::with_seed(run.seed);
+    let (mut ledger, tally) = (Ledger::create(&run.folder)?, Tally::open(&run.folder)?);
+    let mut outlet = Outlet::open(&run)?;
+    let (mut next, all) = (0, i64::try_from(run.messages)?);
+    let mut later = Vec::new();
+    for line in std::io::stdin().lines() {
+        let granted = line?.parse::<i64>().context("a number of messages")?.min(all);
+        while next < granted {
+            let end = granted.min(next + TOGETHER);
+            let messages = (next..end).map(|id| Message::by_chance(id, &mut rng)).collect::<Vec<_>>();
+            next = end;
+            ledger.promise(&messages)?;
+            let mut publications = std::mem::take(&mut later);
+            for message in messages {
+                publications.push((Mark::Published, message.clone()));
+                if rng.f64() < run.duplicates {
+                    // At once, so that two copies meet in the consumers, or with those that come next.
+                    let again = if rng.bool() { &mut publications } else { &mut later };
+                    again.push((Mark::Republished, message));
+                }
+            }
+            outlet.publish(&publications, &tally)?;
+            tokio::time::sleep(EVERY).await;
+        }
+        if next == all {
+            outlet.publish(&std::mem::take(&mut later), &tally)?;
+            outlet.end()?;
+            println!("{PUBLISHED}");
+        }
+    }
+    Ok(())
+}
+
+/// Where messages go.
+enum Outlet {
+    /// A file, for a broker that doesn't outlive its consumer.
+    Queue(File),
+}
+
+impl Outlet {
+    fn open(run: &Run) -> anyhow::Result<Self> {
+        match run.broker {
+            BrokerKind::Memory => Ok(Self::Queue(create(&run.folder)?)),
+        }
+    }
+
+    fn publish(&mut self, publications: &[(Mark, Message)], tally: &Tally) -> anyhow::Result<()> {
+        match self {
+            Self::Queue(file) => {
+                for (mark, message) in publications {
+                    file.write_all(format!("{}\n", message.body()?).as_bytes())?;
+                    tally.note(*mark);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will come, where consumers have to know.
+    fn end(&mut self) -> anyhow::Result<()> {
+        match self {
+            Self::Queue(file) => Ok(writeln!(file, "{END}")?),
+        }
+    }
+}
+
+fn create(folder: &Path) -> anyhow::Result<File> {
+    File::create_new(folder.join(QUEUE)).context("the queue")
+}
