@@ -68,7 +68,6 @@ pub(crate) async fn prepare(url: &str) -> anyhow::Result<()> {
 pub(crate) async fn consume(run: &Run, faults: Faults, tally: Arc<Tally>) -> anyhow::Result<()> {
     let connections = u32::try_from(CONCURRENCY * SOURCES.len())?;
     let inbox = Inbox::<Db>::options().max_connections(connections).connect(&run.database_url).await?;
-    let pool = inbox.pool().clone();
     // One failure makes a dead letter, so that an outage that counted as one is seen.
     let once = RetryPolicy::default().attempts(1).backoff(Duration::from_millis(50), Duration::from_millis(500));
     let app = Consumer::new("soak", inbox).retry(once).concurrency(CONCURRENCY).grace(Duration::from_secs(5));
@@ -76,7 +75,8 @@ pub(crate) async fn consume(run: &Run, faults: Faults, tally: Arc<Tally>) -> any
     match run.control {
         None => run_at(app.handle(SOURCES[0], deposit).handle(SOURCES[1], transfer), run, faults, tally).await,
         Some(Control::Pool) => {
-            let app = app.state(pool);
+            // Another than the inbox's, whose connections may all be waiting for this one.
+            let app = app.state(Pool::<Db>::connect(&run.database_url).await?);
             let app = app.handle(SOURCES[0], through_a_pool).handle(SOURCES[1], through_a_pool);
             run_at(app, run, faults, tally).await
         }

@@ -2,32 +2,31 @@
 
 use std::sync::Arc;
 
-use inboxed::broker::{Incoming, Source as _, Transport as _};
+use inboxed::broker::{Incoming, Settled, Source as _, Transport as _};
 use inboxed::memory::{MemorySettler, MemorySource, MemoryToken};
 use tokio::task::JoinSet;
 
 use crate::arguments::{BrokerKind, Run};
 use crate::consumer::CONCURRENCY;
-use crate::feed;
+use crate::feed::{self, Forgotten};
 use crate::ledger::{Message, SOURCES};
 use crate::tally::Tally;
 
-/// The settling half of a source.
-#[derive(Clone)]
+/// One delivery in a loop's hand.
 pub(crate) enum Hand {
-    Memory(MemorySettler),
-}
-
-/// What acknowledges a delivery.
-pub(crate) enum Token {
-    Memory(MemoryToken),
+    Memory { settler: MemorySettler, token: MemoryToken, id: i64, forgotten: Arc<Forgotten> },
 }
 
 impl Hand {
-    pub(crate) async fn acknowledge(&self, token: Token) -> anyhow::Result<()> {
-        match (self, token) {
-            (Self::Memory(settler), Token::Memory(token)) => settler.acknowledge_without_proof(token),
-        };
+    /// Acknowledges, whatever has been committed.
+    pub(crate) async fn acknowledge(self) -> anyhow::Result<()> {
+        match self {
+            Self::Memory { settler, token, id, forgotten } => {
+                if settler.acknowledge_without_proof(token) == Settled::Confirmed {
+                    forgotten.note(id)?;
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -35,16 +34,16 @@ impl Hand {
 /// Hands every delivery to the loop's body, several at once. A failure is left to the lease.
 pub(crate) async fn work<F, W>(run: &Run, tally: &Arc<Tally>, handle: F) -> anyhow::Result<()>
 where
-    F: Fn(Hand, Message, Token) -> W + Clone + Send + Sync + 'static,
+    F: Fn(Message, Hand) -> W + Clone + Send + Sync + 'static,
     W: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
     let mut loops = JoinSet::new();
     match run.broker {
         BrokerKind::Memory => {
-            let broker = feed::broker(run.seed);
+            let (broker, forgotten) = (feed::broker(run.seed), Arc::new(Forgotten::open(&run.folder)?));
             for source in SOURCES {
                 for _ in 0..CONCURRENCY {
-                    loops.spawn(memory(broker.open(source).await?, handle.clone()));
+                    loops.spawn(memory(broker.open(source).await?, Arc::clone(&forgotten), handle.clone()));
                 }
             }
             feed::feed(&run.folder, &broker, tally).await?;
@@ -54,15 +53,18 @@ where
     Ok(())
 }
 
-async fn memory<W>(mut source: MemorySource, handle: impl Fn(Hand, Message, Token) -> W) -> anyhow::Result<()>
+async fn memory<F, W>(mut source: MemorySource, forgotten: Arc<Forgotten>, handle: F) -> anyhow::Result<()>
 where
+    F: Fn(Message, Hand) -> W,
     W: Future<Output = anyhow::Result<()>>,
 {
     let settler = source.settler();
     while let Ok(deliveries) = source.receive(1).await {
         for Incoming { received, token } in deliveries {
-            let message = serde_json::from_slice(&received.body)?;
-            if let Err(error) = handle(Hand::Memory(settler.clone()), message, Token::Memory(token)).await {
+            let message: Message = serde_json::from_slice(&received.body)?;
+            let (settler, forgotten) = (settler.clone(), Arc::clone(&forgotten));
+            let hand = Hand::Memory { settler, token, id: message.id, forgotten };
+            if let Err(error) = handle(message, hand).await {
                 eprintln!("{error:#}");
             }
         }

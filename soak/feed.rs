@@ -1,7 +1,8 @@
 //! The memory broker's other half. It ends with its process, so what lasts is a file of publications: each process feeds
 //! its own broker from there, and notes how far all is settled. After a kill the rest comes again: at least once.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +22,9 @@ pub(crate) const DRAINED: &str = "drained";
 
 /// How far everything is settled, in bytes.
 const SETTLED: &str = "settled";
+/// The acknowledgements of consumers written by hand.
+const FORGOTTEN: &str = "forgotten";
+
 /// So much may come again after a kill.
 const MOST_AT_ONCE: usize = 200;
 
@@ -36,6 +40,7 @@ pub(crate) async fn feed(folder: &Path, broker: &Memory, tally: &Arc<Tally>) -> 
         Ok(text) => text.parse()?,
         Err(_) => 0,
     };
+    let mut forgotten = Forgotten::read(folder)?;
     let mut ended = false;
     while !ended {
         let waiting = waiting(folder, settled)?;
@@ -44,6 +49,10 @@ pub(crate) async fn feed(folder: &Path, broker: &Memory, tally: &Arc<Tally>) -> 
             ended = line.trim_end() == END;
             if !ended {
                 let message: Message = serde_json::from_str(line)?;
+                if let Some(times @ 1..) = forgotten.get_mut(&message.id) {
+                    *times -= 1;
+                    continue;
+                }
                 tally.note(Mark::Fed);
                 broker.publish(message.source(), line.trim_end().to_owned());
             }
@@ -51,6 +60,7 @@ pub(crate) async fn feed(folder: &Path, broker: &Memory, tally: &Arc<Tally>) -> 
         for source in SOURCES {
             broker.settled(source).await;
         }
+        forgotten.clear(); // what comes now has not been there before
         write(folder, settled)?;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -74,4 +84,27 @@ fn write(folder: &Path, settled: u64) -> anyhow::Result<()> {
     let new = folder.join("settled.new");
     File::create(&new)?.write_all(settled.to_string().as_bytes())?;
     Ok(std::fs::rename(new, folder.join(SETTLED))?)
+}
+
+/// What the broker has forgotten at once: `inboxed` acknowledges by a proof, behind which the file doesn't look, but one
+/// who acknowledges first would otherwise be saved by all that comes again.
+pub(crate) struct Forgotten(File);
+
+impl Forgotten {
+    pub(crate) fn open(folder: &Path) -> anyhow::Result<Self> {
+        Ok(Self(OpenOptions::new().create(true).append(true).open(folder.join(FORGOTTEN))?))
+    }
+
+    pub(crate) fn note(&self, id: i64) -> anyhow::Result<()> {
+        Ok((&self.0).write_all(format!("{id}\n").as_bytes())?)
+    }
+
+    /// How often each message was acknowledged.
+    fn read(folder: &Path) -> anyhow::Result<HashMap<i64, u32>> {
+        let mut forgotten = HashMap::new();
+        for line in std::fs::read_to_string(folder.join(FORGOTTEN)).unwrap_or_default().lines() {
+            *forgotten.entry(line.parse()?).or_default() += 1;
+        }
+        Ok(forgotten)
+    }
 }
