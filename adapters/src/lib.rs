@@ -1,4 +1,9 @@
 //! The brokers of `inboxed`, each behind the feature of its name. Use them through the facade crate `inboxed`.
 
+mod broker;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
+
+pub use broker::{Broker, ConnectError};

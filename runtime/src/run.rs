@@ -11,10 +11,10 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::arrival::{Arrival, Settling, settle};
-use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport};
+use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport, Wanted};
 use crate::consumer::Consumer;
 use crate::erased::{AnySettler, Erased, Token};
-use crate::health::Health;
+use crate::health::{Health, SourceHealth};
 use crate::lease::LeaseKeeper;
 use crate::pipeline::Pipeline;
 use crate::run_error::RunError;
@@ -120,15 +120,21 @@ struct Run<Db: Store> {
 impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
     async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), RunError> {
+        let options = &self.pipeline.options;
+        let wanted = Wanted {
+            service: Arc::clone(&self.service),
+            in_flight: options.concurrency.saturating_add(options.prefetch),
+            health: SourceHealth::new(self.health.clone(), Arc::clone(name)),
+        };
         let mut wait = FASTEST;
         loop {
-            let error = match self.stop.run_until_cancelled(transport.open(name)).await {
+            let error = match self.stop.run_until_cancelled(transport.open(name, &wanted)).await {
                 None => return Ok(()),
                 Some(Ok(source)) => {
                     self.check_horizon(&source.capabilities(), name)?;
                     self.health.source_up(name);
                     let opened_at = Instant::now();
-                    let Err(error) = self.fetch(source, name, T::SYSTEM).await else { return Ok(()) };
+                    let Err(error) = self.fetch(source, name, transport.system()).await else { return Ok(()) };
                     // A source that opens and fails at once is as much out of reach as one that doesn't open.
                     if opened_at.elapsed() > SLOWEST {
                         wait = FASTEST;

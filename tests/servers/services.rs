@@ -23,7 +23,7 @@ pub(crate) struct Own {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 impl Own {
-    /// Starts `postgres` or `mariadb`.
+    /// Starts a server that `scripts/services` knows by this name.
     pub(crate) async fn start(service: &'static str) -> Self {
         let own = Self { service, folder: tempfile::tempdir().unwrap(), _turn: TURN.lock().await };
         own.tell("start").await;
@@ -59,7 +59,7 @@ impl Own {
         let mut script = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/services"));
         script.args([command, self.service]).env("INBOXED_SERVICES", self.folder.path());
         // Another server's URL in the environment would win.
-        for variable in ["INBOXED_POSTGRES_URL", "INBOXED_MYSQL_URL", "INBOXED_PGBOUNCER_URL"] {
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.ends_with("_URL")) {
             script.env_remove(variable);
         }
         script
