@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection as _, Pool};
 
 use super::{Connection, Db, EFFECT, POST, controls};
 use crate::arguments::{Control, Run};
-use crate::consumer::{CONCURRENCY, run_at};
+use crate::consumer::{CONCURRENCY, patiently, run_at};
 use crate::fault::Faults;
 use crate::ledger::{ACCOUNTS, Message, SOURCES};
 use crate::tally::Tally;
@@ -67,7 +67,8 @@ pub(crate) async fn prepare(url: &str) -> anyhow::Result<()> {
 /// Consumes in this process until its end is asked for.
 pub(crate) async fn consume(run: &Run, faults: Faults, tally: Arc<Tally>) -> anyhow::Result<()> {
     let connections = u32::try_from(CONCURRENCY * SOURCES.len())?;
-    let inbox = Inbox::<Db>::options().max_connections(connections).connect(&run.database_url).await?;
+    let options = || Inbox::<Db>::options().max_connections(connections);
+    let inbox = patiently(async || Ok(options().connect(&run.database_url).await?)).await?;
     // One failure makes a dead letter, so that an outage that counted as one is seen.
     let once = RetryPolicy::default().attempts(1).backoff(Duration::from_millis(50), Duration::from_millis(500));
     let app = Consumer::new("soak", inbox).retry(once).concurrency(CONCURRENCY).grace(Duration::from_secs(5));

@@ -32,6 +32,7 @@ pub(crate) const FEWEST_KILLS: usize = 12;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum BrokerKind {
     Memory,
+    Nats,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

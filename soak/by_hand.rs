@@ -1,20 +1,34 @@
 //! What a consumer written by hand does to a broker: receive and acknowledge, on nobody's proof.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use inboxed::broker::{Incoming, Settled, Source as _, Transport as _};
+use inboxed::broker::{Incoming, Settled, Source as _};
 use inboxed::memory::{MemorySettler, MemorySource, MemoryToken};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::arguments::{BrokerKind, Run};
 use crate::consumer::CONCURRENCY;
 use crate::feed::{self, Forgotten};
 use crate::ledger::{Message, SOURCES};
+use crate::nats::Client;
 use crate::tally::Tally;
 
 /// One delivery in a loop's hand.
 pub(crate) enum Hand {
-    Memory { settler: MemorySettler, token: MemoryToken, id: i64, forgotten: Arc<Forgotten> },
+    Memory {
+        settler: MemorySettler,
+        token: MemoryToken,
+        id: i64,
+        forgotten: Arc<Forgotten>,
+    },
+    /// The loop's connection, and where it answers the delivery.
+    Nats {
+        client: Arc<Mutex<Client>>,
+        reply_to: String,
+    },
 }
 
 impl Hand {
@@ -26,6 +40,7 @@ impl Hand {
                     forgotten.note(id)?;
                 }
             }
+            Self::Nats { client, reply_to } => client.lock().await.acknowledge(&reply_to).await?,
         }
         Ok(())
     }
@@ -47,6 +62,13 @@ where
                 }
             }
             feed::feed(&run.folder, &broker, tally).await?;
+        }
+        BrokerKind::Nats => {
+            for source in SOURCES {
+                for _ in 0..CONCURRENCY {
+                    loops.spawn(nats(run.broker_url.clone(), source, handle.clone()));
+                }
+            }
         }
     }
     while loops.join_next().await.transpose()?.transpose()?.is_some() {}
@@ -70,4 +92,35 @@ where
         }
     }
     Ok(())
+}
+
+/// Ends with its process.
+async fn nats<F, W>(url: String, source: &'static str, handle: F) -> anyhow::Result<()>
+where
+    F: Fn(Message, Hand) -> W,
+    W: Future<Output = anyhow::Result<()>>,
+{
+    loop {
+        if let Err(error) = nats_connection(&url, source, &handle).await {
+            eprintln!("{error:#}");
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+}
+
+/// Handles messages until the connection ends.
+async fn nats_connection<F, W>(url: &str, source: &str, handle: F) -> anyhow::Result<()>
+where
+    F: Fn(Message, Hand) -> W,
+    W: Future<Output = anyhow::Result<()>>,
+{
+    let client = Arc::new(Mutex::new(Client::connect(url).await?));
+    loop {
+        let Some(delivery) = client.lock().await.next(source).await? else { continue };
+        let Some(reply_to) = delivery.reply_to else { continue };
+        let hand = Hand::Nats { client: Arc::clone(&client), reply_to };
+        if let Err(error) = handle(serde_json::from_slice(&delivery.body)?, hand).await {
+            eprintln!("{error:#}");
+        }
+    }
 }

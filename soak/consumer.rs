@@ -1,10 +1,11 @@
 //! A consumer process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use inboxed::Consumer;
-use inboxed::store::Store;
+use inboxed::store::{StartError, Store};
+use inboxed::{Broker, ConnectError, Consumer, RunError};
 
 use crate::arguments::{BrokerKind, Database, Run};
 use crate::fault::Faults;
@@ -36,9 +37,28 @@ pub(crate) async fn run_at<Db: Store, S>(
     match run.broker {
         BrokerKind::Memory => {
             let broker = feed::broker(run.seed);
-            let running = app.run(broker.clone());
-            tokio::try_join!(async { Ok(running.await?) }, feed::feed(&run.folder, &broker, &tally))?;
-            Ok(())
+            let running = patiently(async || Ok(app.run(broker.clone()).await?));
+            tokio::try_join!(running, feed::feed(&run.folder, &broker, &tally)).map(|_| ())
         }
+        BrokerKind::Nats => patiently(async || Ok(app.run(Broker::connect(&run.broker_url).await?).await?)).await,
+    }
+}
+
+/// Tries to start until the servers let it, as a process manager does: a cut may meet a process that is only starting.
+/// What ends a consumer that runs is handed on.
+pub(crate) async fn patiently<T>(mut start: impl AsyncFnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    loop {
+        let error = match start().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        let is_start = matches!(error.downcast_ref(), Some(RunError::Start(_)))
+            || error.is::<StartError>()
+            || error.is::<ConnectError>();
+        if !is_start {
+            return Err(error);
+        }
+        eprintln!("not started: {error:#}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }

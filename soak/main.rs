@@ -12,6 +12,7 @@ mod fault;
 mod feed;
 mod ledger;
 mod mysql;
+mod nats;
 mod postgres;
 mod process;
 mod proxy;

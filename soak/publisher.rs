@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,11 +9,15 @@ use anyhow::Context as _;
 use crate::arguments::{BrokerKind, Run};
 use crate::feed::{END, QUEUE};
 use crate::ledger::{Ledger, Message};
+use crate::nats::Client;
 use crate::tally::{Mark, Tally};
 
 /// Messages that go out together, and how often: 500 in a second, so that there is load while things happen.
 const TOGETHER: i64 = 20;
 const EVERY: Duration = Duration::from_millis(40);
+
+/// How soon a publication is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What the publisher says when everything is published.
 pub(crate) const PUBLISHED: &str = "published";
@@ -42,11 +45,11 @@ pub(crate) async fn publish(run: Run) -> anyhow::Result<()> {
                     again.push((Mark::Republished, message));
                 }
             }
-            outlet.publish(&publications, &tally)?;
+            outlet.publish(&publications, &tally).await?;
             tokio::time::sleep(EVERY).await;
         }
         if next == all {
-            outlet.publish(&std::mem::take(&mut later), &tally)?;
+            outlet.publish(&std::mem::take(&mut later), &tally).await?;
             outlet.end()?;
             println!("{PUBLISHED}");
         }
@@ -58,21 +61,33 @@ pub(crate) async fn publish(run: Run) -> anyhow::Result<()> {
 enum Outlet {
     /// A file, for a broker that doesn't outlive its consumer.
     Queue(File),
+    Nats {
+        url: String,
+        client: Option<Client>,
+    },
 }
 
 impl Outlet {
     fn open(run: &Run) -> anyhow::Result<Self> {
         match run.broker {
-            BrokerKind::Memory => Ok(Self::Queue(create(&run.folder)?)),
+            BrokerKind::Memory => Ok(Self::Queue(File::create_new(run.folder.join(QUEUE)).context("the queue")?)),
+            BrokerKind::Nats => Ok(Self::Nats { url: run.broker_url.clone(), client: None }),
         }
     }
 
-    fn publish(&mut self, publications: &[(Mark, Message)], tally: &Tally) -> anyhow::Result<()> {
-        match self {
-            Self::Queue(file) => {
-                for (mark, message) in publications {
-                    file.write_all(format!("{}\n", message.body()?).as_bytes())?;
-                    tally.note(*mark);
+    async fn publish(&mut self, publications: &[(Mark, Message)], tally: &Tally) -> anyhow::Result<()> {
+        for (mark, message) in publications {
+            tally.note(*mark);
+            match self {
+                Self::Queue(file) => file.write_all(format!("{}\n", message.body()?).as_bytes())?,
+                // What became of it isn't known after an error, so that it may be there twice now.
+                Self::Nats { url, client } => {
+                    while let Err(error) = publish_once(url, client, message).await {
+                        eprintln!("message {}: {error:#}", message.id);
+                        *client = None;
+                        tokio::time::sleep(AGAIN).await;
+                        tally.note(Mark::Retried);
+                    }
                 }
             }
         }
@@ -83,10 +98,15 @@ impl Outlet {
     fn end(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Queue(file) => Ok(writeln!(file, "{END}")?),
+            Self::Nats { .. } => Ok(()),
         }
     }
 }
 
-fn create(folder: &Path) -> anyhow::Result<File> {
-    File::create_new(folder.join(QUEUE)).context("the queue")
+async fn publish_once(url: &str, client: &mut Option<Client>, message: &Message) -> anyhow::Result<()> {
+    let client = match client {
+        Some(client) => client,
+        None => client.insert(Client::connect(url).await?),
+    };
+    client.publish(message.source(), message.body()?.as_bytes()).await
 }

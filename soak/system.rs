@@ -8,12 +8,14 @@ use tokio::process::Command;
 use crate::arguments::{BrokerKind, Database, Plan, Run};
 use crate::proxy::Proxy;
 use crate::verdict::Books;
-use crate::{mysql, postgres, sqlite};
+use crate::{mysql, nats, postgres, sqlite};
 
 pub(crate) struct System {
     database: Database,
     /// The database itself, past the proxy.
     database_url: String,
+    /// The broker itself, past the proxy.
+    broker_url: String,
     folder: PathBuf,
     /// What can be cut.
     proxies: Vec<Proxy>,
@@ -36,11 +38,19 @@ impl System {
         };
         let broker_url = match plan.broker {
             BrokerKind::Memory => String::new(),
+            BrokerKind::Nats => start_server(&folder, NATS).await?,
+        };
+        let consumers_broker = match plan.broker {
+            BrokerKind::Memory => String::new(),
+            BrokerKind::Nats => {
+                nats::prepare(&broker_url).await.context("the streams")?;
+                by_proxy(&mut proxies, &broker_url).await?
+            }
         };
         let run = Run {
             folder: folder.clone(),
             broker: plan.broker,
-            broker_url,
+            broker_url: consumers_broker,
             database: plan.database,
             database_url: consumers_database,
             messages: plan.messages,
@@ -48,7 +58,7 @@ impl System {
             seed: plan.seed,
             control: plan.control,
         };
-        let system = Self { database: plan.database, database_url, folder, proxies, run };
+        let system = Self { database: plan.database, database_url, broker_url, folder, proxies, run };
         match system.database {
             Database::Postgres => postgres::prepare(&system.database_url).await,
             Database::Mysql => mysql::prepare(&system.database_url).await,
@@ -76,11 +86,28 @@ impl System {
         services(&self.folder, "start", server_of(self.database)).await.map(drop)
     }
 
+    /// Ends the broker, in order or by SIGKILL, by turns.
+    pub(crate) async fn stop_broker(&self, turn: usize) -> anyhow::Result<()> {
+        services(&self.folder, if turn % 2 == 0 { "stop" } else { "kill" }, Some(NATS)).await.map(drop)
+    }
+
+    pub(crate) async fn start_broker(&self) -> anyhow::Result<()> {
+        services(&self.folder, "start", Some(NATS)).await.map(drop)
+    }
+
+    /// How many messages aren't delivered, and how many aren't acknowledged, by the broker's own word.
+    pub(crate) async fn unsettled(&self) -> anyhow::Result<(u64, u64)> {
+        nats::unsettled(&self.broker_url).await
+    }
+
     /// Cuts all connections to one of the servers, by turns, and says how many they were.
     pub(crate) fn cut(&self, turn: usize) -> usize {
         self.proxies.get(turn % self.proxies.len().max(1)).map_or(0, Proxy::cut)
     }
 }
+
+/// The broker's name for `scripts/services`.
+const NATS: &str = "nats";
 
 /// The database's name for `scripts/services`, if it is a server.
 fn server_of(database: Database) -> Option<&'static str> {

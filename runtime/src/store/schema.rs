@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Inbox, Store};
-use crate::error::Error;
+use crate::error::{Class, Error};
 
 /// A property of the server by which it may forget a commit that it reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,8 +118,12 @@ impl<Db: Store> Inbox<Db> {
     pub async fn verify(&self) -> Result<(), SchemaError> {
         let needed = latest::<Db>();
         let mut connection = self.acquire().await.map_err(Error::from)?;
-        // A ledger that can't be read is one that isn't there: what else is wrong, the next statement tells.
-        let found = version(self, &mut connection).await.unwrap_or(0);
+        let found = match version(self, &mut connection).await {
+            // A connection that broke says nothing about the tables.
+            Err(error) if error.class() == Class::Unavailable => return Err(error.into()),
+            // A ledger that can't be read is one that isn't there: what else is wrong, the next statement tells.
+            found => found.unwrap_or(0),
+        };
         drop(connection);
         if found > needed {
             return Err(SchemaError::Newer { found, known: needed });
