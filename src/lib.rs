@@ -38,7 +38,7 @@
 //! |---|---|
 //! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
 //! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`] |
-| reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, behind the feature `nats` |
+//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, behind the feature `nats` |
 //! | decode other formats, share a source | [`Decode`], [`on`] |
 //! | open the inbox, look after dead letters | [`Inbox`], [`InboxOptions`], [`store::DeadLetters`] |
 //! | watch it | [`telemetry`], the names of all metrics; spans carry OpenTelemetry's messaging fields |
