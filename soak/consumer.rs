@@ -9,6 +9,7 @@ use inboxed::{Broker, ConnectError, Consumer, RunError};
 
 use crate::arguments::{BrokerKind, Database, Run};
 use crate::fault::Faults;
+use crate::log::Log;
 use crate::tally::{Tally, ToTally};
 use crate::{feed, mysql, postgres, sqlite};
 
@@ -16,6 +17,7 @@ use crate::{feed, mysql, postgres, sqlite};
 pub(crate) const CONCURRENCY: usize = 8;
 
 pub(crate) async fn consume(run: Run) -> anyhow::Result<()> {
+    Log::begin();
     let tally = Arc::new(Tally::open(&run.folder)?);
     metrics::set_global_recorder(ToTally(Arc::clone(&tally))).ok().context("the counters are taken")?;
     let faults = Faults::from_supervisor(Arc::clone(&tally));

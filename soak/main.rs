@@ -11,6 +11,7 @@ mod events;
 mod fault;
 mod feed;
 mod ledger;
+mod log;
 mod mysql;
 mod nats;
 mod postgres;
