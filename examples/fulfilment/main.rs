@@ -1,0 +1,154 @@
+//! Orders are placed, and each is to be shipped once: over any broker and any database, by their URLs.
+//!
+//! `fulfilment consume BROKER DATABASE` ships orders until Ctrl-C or SIGTERM; `… publish …` places some, as a producer does
+//! that isn't sure; `… demo …` does both, with a deploy in the middle, and counts.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use inboxed::memory::Memory;
+use inboxed::nats::Nats;
+use inboxed::store::Store;
+use inboxed::{Broker, Consumer, Inbox, InboxConnection, idempotent};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// The source: with NATS a stream of this name, which the first consumer makes.
+const ORDERS: &str = "fulfilment-orders";
+/// How many orders are placed at once; the demo places as many again after its deploy.
+const HALF: i64 = 100;
+const USAGE: &str = "usage: fulfilment consume|publish|demo BROKER_URL DATABASE_URL";
+
+#[derive(serde::Deserialize)]
+struct OrderPlaced {
+    order_id: i64,
+    parcels: i32,
+}
+
+/// The handler and its table, for one database: only the connection's type and the placeholders differ.
+macro_rules! shop {
+    ($feature:literal, $database:ident, $connection:ty, $first:literal, $second:literal) => {
+        #[cfg(feature = $feature)]
+        mod $database {
+            use super::*;
+
+            #[idempotent(key = "order:{order_id}:placed")]
+            async fn ship(order: OrderPlaced, tx: &mut $connection) -> inboxed::Result<()> {
+                let insert = concat!("INSERT INTO shipments VALUES (", $first, ", ", $second, ")");
+                sqlx::query(insert).bind(order.order_id).bind(order.parcels).execute(tx).await?;
+                println!("order {}: {} parcels", order.order_id, order.parcels);
+                Ok(())
+            }
+
+            async fn app(url: &str) -> Result<Consumer<<$connection as InboxConnection>::Db>> {
+                let inbox = Inbox::connect(url).await?;
+                inbox.migrate().await?;
+                // Without a unique index: a second shipment wouldn't be refused.
+                let table = "CREATE TABLE IF NOT EXISTS shipments (id BIGINT NOT NULL, parcels INT NOT NULL)";
+                sqlx::query(table).execute(inbox.pool()).await?;
+                Ok(Consumer::new("fulfilment", inbox).handle(ORDERS, ship))
+            }
+
+            /// How many shipments there are of how many orders, from this one on.
+            async fn shipped(url: &str, first: i64) -> Result<(i64, i64)> {
+                let mut connection = <$connection as sqlx::Connection>::connect(url).await?;
+                let select = concat!("SELECT COUNT(*), COUNT(DISTINCT id) FROM shipments WHERE id >= ", $first);
+                Ok(sqlx::query_as(select).bind(first).fetch_one(&mut connection).await?)
+            }
+
+            pub(super) async fn run(what: &str, broker: &str, url: &str) -> Result<()> {
+                super::run(what, broker, async || app(url).await, async |first| shipped(url, first).await).await
+            }
+        }
+    };
+}
+
+shop!("sqlite", sqlite, sqlx::SqliteConnection, "?", "?");
+shop!("mysql", mysql, sqlx::MySqlConnection, "?", "?");
+shop!("postgres", postgres, sqlx::PgConnection, "$1", "$2");
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let [what, broker, database] = &*std::env::args().skip(1).collect::<Vec<_>>() else { return Err(USAGE.into()) };
+    match database.split(':').next() {
+        #[cfg(feature = "sqlite")]
+        Some("sqlite") => sqlite::run(what, broker, database).await,
+        #[cfg(feature = "mysql")]
+        Some("mysql" | "mariadb") => mysql::run(what, broker, database).await,
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => postgres::run(what, broker, database).await,
+        _ => Err("the database's URL begins with a feature that is on: sqlite:, mysql: or postgres:".into()),
+    }
+}
+
+async fn run<Db: Store>(
+    what: &str,
+    url: &str,
+    app: impl AsyncFn() -> Result<Consumer<Db>>,
+    shipped: impl AsyncFn(i64) -> Result<(i64, i64)>,
+) -> Result<()> {
+    // The broker in the process repeats some deliveries by itself.
+    let memory = Memory::builder().duplicates(0.1).lose_acks(0.1).build();
+    let in_memory = url.starts_with("memory:");
+    let broker = if in_memory { Broker::from_transport(memory.clone()) } else { Broker::connect(url).await? };
+    let place = async |first| match in_memory {
+        true => Ok(messages(first).map(|message| memory.publish(ORDERS, message)).count()),
+        false => on_nats(url, first).await,
+    };
+    // Numbers that no earlier run has used.
+    let first = i64::try_from(SystemTime::UNIX_EPOCH.elapsed()?.as_millis())?;
+    match what {
+        "consume" => {
+            println!("shipping; Ctrl-C or SIGTERM ends it");
+            app().await?.run(broker).await?;
+            println!("ended: what was begun is finished, the rest is given back");
+        }
+        "publish" => println!("{HALF} orders in {} messages", place(first).await?),
+        "demo" => {
+            let mut messages = 0;
+            for half in 0..2 {
+                let app = app().await?;
+                let (shutdown, broker) = (app.shutdown(), broker.clone());
+                let running = tokio::spawn(async move { app.run(broker).await });
+                messages += place(first + half * HALF).await?;
+                // A deploy doesn't wait: what the first process gives back is the second one's.
+                let until = Instant::now() + Duration::from_mins(1);
+                while half == 1
+                    && shipped(first).await?.1 < 2 * HALF
+                    && Instant::now() < until
+                    && !running.is_finished()
+                {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                shutdown.begin();
+                running.await??;
+            }
+            let (shipments, orders) = shipped(first).await?;
+            if (shipments, orders) != (2 * HALF, 2 * HALF) {
+                return Err(format!("wrong: {shipments} shipments of {orders} orders").into());
+            }
+            println!("exact: {orders} orders in {messages} messages, {shipments} shipments");
+        }
+        _ => return Err(USAGE.into()),
+    }
+    Ok(())
+}
+
+/// The messages of these orders: every fifth comes twice, as from a producer that isn't sure.
+fn messages(first: i64) -> impl Iterator<Item = String> {
+    let twice = |order| std::iter::repeat_n(order, if order % 5 == 0 { 2 } else { 1 });
+    (first..first + HALF).flat_map(twice).map(|order| format!(r#"{{"order_id":{order},"parcels":{}}}"#, 1 + order % 3))
+}
+
+async fn on_nats(url: &str, first: i64) -> Result<usize> {
+    let nats = Nats::new(url)?;
+    let mut publisher = nats.publisher().await?;
+    for message in messages(first) {
+        // After an error nobody knows whether the message is there: it may be there twice then.
+        while let Err(error) = publisher.publish(ORDERS, message.clone(), ()).await {
+            eprintln!("again: {error}");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            publisher = nats.publisher().await?;
+        }
+    }
+    Ok(messages(first).count())
+}
