@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::broker::{BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted};
+use crate::broker::{
+    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted,
+};
 
 /// A settlement token of any adapter.
 #[derive(Clone, Debug)]

@@ -28,6 +28,9 @@ const FASTEST: Duration = Duration::from_millis(100);
 /// The longest one.
 const SLOWEST: Duration = Duration::from_secs(30);
 
+/// A source that was open for longer than this, and than the last wait, is waited for as if it had failed the first time.
+const FAIRLY_OPEN: Duration = Duration::from_secs(1);
+
 /// The most messages that one fetch is asked for.
 const MOST_AT_ONCE: usize = 1_024;
 
@@ -136,7 +139,7 @@ impl<Db: Store> Run<Db> {
                     let opened_at = Instant::now();
                     let Err(error) = self.fetch(source, name, transport.system()).await else { return Ok(()) };
                     // A source that opens and fails at once is as much out of reach as one that doesn't open.
-                    if opened_at.elapsed() > SLOWEST {
+                    if opened_at.elapsed() > wait.max(FAIRLY_OPEN) {
                         wait = FASTEST;
                     }
                     error

@@ -1,6 +1,6 @@
 //! However a body ends: by any path out of it, by a panic, by writing past its transaction.
 
-use inboxed::broker::{Source as _, Transport as _};
+use inboxed::broker::Source as _;
 use inboxed::memory::Memory;
 use inboxed::store::Reason;
 use inboxed::{Delivery, Outcome, idempotent};

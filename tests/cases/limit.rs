@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use inboxed::broker::{Settlement, Settler as _, Source as _, Transport as _};
+use inboxed::broker::{Settlement, Settler as _, Source as _};
 use inboxed::memory::Memory;
 use inboxed::store::Reason;
 use inboxed::{Inbox, Outcome, idempotent};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use inboxed::broker::{Source, Transport};
+use inboxed::broker::Source;
 use inboxed::memory::{Memory, Message};
 use inboxed::store::Reason;
 use inboxed::{Delivery, Outcome, State, idempotent};

@@ -16,11 +16,17 @@ pub(crate) trait Adapter: Send + Sync + Sized + 'static {
     /// A lease that is as short as the broker's clock makes sensible.
     const SHORT_LEASE: Duration;
 
+    /// Whether a publisher may say when a message was sent; else the broker does.
+    const DATED: bool;
+
     /// What it must declare. Declaring less is a failure of the adapter.
     fn held_to() -> Capabilities;
 
     /// Starts or reaches a broker whose deliveries are leased for this long.
     fn start(lease: Duration) -> impl Future<Output = Self> + Send;
+
+    /// Starts one whose server the row may stop.
+    fn start_own(lease: Duration) -> impl Future<Output = Result<Self, Refused>> + Send;
 
     /// Connects for one group of consumers; the group `""` is there without the capability.
     fn connect(&self, group: &str) -> Result<Self::Transport, Refused>;

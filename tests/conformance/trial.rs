@@ -47,6 +47,10 @@ impl<A: Adapter> Trial<A> {
     }
 
     pub(crate) async fn with_lease(row: &'static str, lease: Duration) -> Self {
+        Self::on(row, A::start(lease).await).await
+    }
+
+    pub(crate) async fn on(row: &'static str, broker: A) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inbox = open(&folder).await;
         inbox.migrate().await.unwrap();
@@ -56,8 +60,8 @@ impl<A: Adapter> Trial<A> {
         .execute(inbox.pool())
         .await
         .unwrap();
-        let source = format!("{row}-{}", std::process::id());
-        Self { row, broker: Arc::new(A::start(lease).await), source, inbox, log: Arc::default(), folder }
+        let source = format!("{row}-{:08x}", fastrand::u32(..));
+        Self { row, broker: Arc::new(broker), source, inbox, log: Arc::default(), folder }
     }
 
     /// The inbox as another process opens it.

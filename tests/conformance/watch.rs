@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use inboxed::Received;
-use inboxed::broker::{BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted};
+use inboxed::broker::{
+    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted,
+};
 use tokio::time::Instant;
 
 /// What was seen of all consumers of one trial.

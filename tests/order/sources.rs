@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use inboxed::broker::{
-    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source as Receiving, Transport,
-    Wanted,
+    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source as Receiving, Transport, Wanted,
 };
 use inboxed::{Received, State, idempotent};
 use sqlx::SqliteConnection;

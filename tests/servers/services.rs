@@ -38,8 +38,15 @@ impl Own {
     }
 
     /// Ends it by SIGKILL.
+    #[allow(dead_code, reason = "only some tests kill a server")]
     pub(crate) async fn kill(&self) {
         self.tell("kill").await;
+    }
+
+    /// Ends it in an orderly way.
+    #[allow(dead_code, reason = "only some tests stop a server so")]
+    pub(crate) async fn stop(&self) {
+        self.tell("stop").await;
     }
 
     /// Starts it again on its data.

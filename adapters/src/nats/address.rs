@@ -139,8 +139,13 @@ mod tests {
 
     #[test]
     fn unreadable_url_is_refused_without_repeating_its_password() {
-        for url in ["me:s3cret@host", "amqp://me:s3cret@host", "nats://me:s3cret@", "nats://me:s3cret@host/path", "nats://me:s3cret@host:http"]
-        {
+        for url in [
+            "me:s3cret@host",
+            "amqp://me:s3cret@host",
+            "nats://me:s3cret@",
+            "nats://me:s3cret@host/path",
+            "nats://me:s3cret@host:http",
+        ] {
             let refused = parse(url).unwrap_err().to_string();
             assert!(!refused.contains("s3cret") && refused.contains("URL"), "{refused}");
         }

@@ -120,7 +120,11 @@ impl Connection {
         unless(CONSUMER_NOT_FOUND, self.api(&format!("CONSUMER.INFO.{stream}.{durable}"), &Value::Null).await)
     }
 
-    pub(super) async fn create_consumer(&self, stream: &str, config: &ConsumerConfig) -> Result<ConsumerInfo, NatsError> {
+    pub(super) async fn create_consumer(
+        &self,
+        stream: &str,
+        config: &ConsumerConfig,
+    ) -> Result<ConsumerInfo, NatsError> {
         // A server of 2.9 knows no action, and changes one that is there.
         let request = json!({ "stream_name": stream, "config": config, "action": "create" });
         self.api(&format!("CONSUMER.CREATE.{stream}.{}", config.durable_name), &request).await

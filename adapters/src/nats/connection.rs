@@ -321,8 +321,10 @@ async fn listen(mut reader: Reader, shared: &Shared, outgoing: &mpsc::WeakUnboun
             }
             Said::Message(message) if message.subscription == REPLIES => {
                 let waiting = lock(&shared.requests).remove(&message.subject);
-                // Nobody waits any more: the time was up.
-                waiting.map(|waiting| waiting.send(message));
+                if let Some(waiting) = waiting {
+                    // An error says that the time was up, and nobody waits any more.
+                    let _ = waiting.send(message);
+                }
             }
             Said::Message(message) => {
                 let subscription = lock(&shared.subscriptions).get(&message.subscription).cloned();

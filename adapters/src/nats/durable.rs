@@ -40,7 +40,10 @@ pub(super) async fn open(
     let mut found = server.consumer(&stream.name, durable).await?;
     if found.is_none() {
         if options.existing_only {
-            return Err(wrong(place, "isn't there, and `.existing_only()` forbids to make it: make it first".to_owned()));
+            return Err(wrong(
+                place,
+                "isn't there, and `.existing_only()` forbids to make it: make it first".to_owned(),
+            ));
         }
         let config = ConsumerConfig {
             durable_name: durable.clone(),
@@ -92,7 +95,8 @@ fn check(config: &ConsumerConfig, place: &Place, wanted: &Wanted, options: &Opti
     if config.headers_only {
         return refuse("delivers headers only, and handlers need the body: name another by `.durable(…)`".to_owned());
     }
-    let filters = config.filter_subjects.iter().chain((!config.filter_subject.is_empty()).then_some(&config.filter_subject));
+    let filters =
+        config.filter_subjects.iter().chain((!config.filter_subject.is_empty()).then_some(&config.filter_subject));
     let filters = filters.map(String::as_str).collect::<Vec<_>>();
     if filters != place.subject.as_deref().into_iter().collect::<Vec<_>>() {
         let asked = place.subject.as_deref().unwrap_or("all of the stream");
@@ -146,7 +150,10 @@ fn check(config: &ConsumerConfig, place: &Place, wanted: &Wanted, options: &Opti
         warn(&what, &format!("set the acknowledgement wait by {edit} --wait=30s`"));
     }
     if let Some(idle) = duration(config.inactive_threshold) {
-        warn(&format!("is deleted when nobody pulls for {idle:?}"), "lift that, or each longer stop replays the stream");
+        warn(
+            &format!("is deleted when nobody pulls for {idle:?}"),
+            "lift that, or each longer stop replays the stream",
+        );
     }
     let most = if config.max_batch == 0 { usize::MAX } else { config.max_batch };
     Ok(Durable { lease, cap, most, longest: duration(config.max_expires) })

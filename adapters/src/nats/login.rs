@@ -35,6 +35,7 @@ impl Info {
 
 /// What a client says of itself.
 #[derive(Debug, Default, Serialize)]
+#[allow(clippy::struct_excessive_bools, reason = "the protocol's")]
 struct Connect<'a> {
     verbose: bool,
     pedantic: bool,
@@ -97,7 +98,9 @@ pub(super) async fn connect(
             let text = text.map_err(|error| unreadable(error.to_string()))?;
             let (jwt, seed) = (section(&text, "NATS USER JWT"), section(&text, "USER NKEY SEED"));
             let (Some(jwt), Some(seed)) = (jwt, seed) else {
-                return Err(unreadable("it has no `NATS USER JWT` and `USER NKEY SEED`, as `nsc` writes them".to_owned()));
+                return Err(unreadable(
+                    "it has no `NATS USER JWT` and `USER NKEY SEED`, as `nsc` writes them".to_owned(),
+                ));
             };
             (connect.jwt, connect.sig) = (Some(jwt.to_owned()), Some(sign(&key(seed)?, info)?));
         }

@@ -120,7 +120,7 @@ fn durable_of(service: &str, subject: Option<&str>) -> String {
         } else {
             let mut bytes = [0; 4];
             for byte in char.encode_utf8(&mut bytes).bytes() {
-                durable.push_str(&format!("%{byte:02X}"));
+                durable.extend(format!("%{byte:02X}").chars());
             }
         }
     }

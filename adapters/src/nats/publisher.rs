@@ -56,7 +56,9 @@ impl Publisher {
         }
         let unfit = |text: &[u8]| text.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
         if headers.iter().any(|(name, value)| name.contains(':') || unfit(name.as_bytes()) || unfit(value)) {
-            return Err(NatsError::Protocol("a header that is to be sent has a line break, or a colon in its name".to_owned()));
+            return Err(NatsError::Protocol(
+                "a header that is to be sent has a line break, or a colon in its name".to_owned(),
+            ));
         }
         let reply = timeout(ANSWER, self.0.request(subject, &headers, &body)).await;
         let reply = reply.map_err(|_| NatsError::silence(subject, ANSWER))??;

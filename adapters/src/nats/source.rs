@@ -106,7 +106,11 @@ impl NatsSource {
     }
 
     /// Takes in what came: a message to hand on, or the server's word about a pull.
-    fn take(&mut self, Delivered { at, message }: Delivered, batch: &mut Vec<Incoming<NatsToken>>) -> Result<Said, NatsError> {
+    fn take(
+        &mut self,
+        Delivered { at, message }: Delivered,
+        batch: &mut Vec<Incoming<NatsToken>>,
+    ) -> Result<Said, NatsError> {
         if let Some((status, text)) = &message.status {
             return self.status(*status, text, &message.subject);
         }
@@ -130,29 +134,25 @@ impl NatsSource {
         if status == 100 {
             return Ok(Said::Heartbeat);
         }
-        let ended = self.open.take_if(|pull| pull.inbox == subject).is_some();
+        self.open.take_if(|pull| pull.inbox == subject);
         match status {
-            // The time is up, or nothing is there.
-            404 | 408 => Ok(Said::Nothing),
-            409 if text.contains("Batch Completed") || text.contains("Exceeded Max") => Ok(Said::Nothing),
-            // Its leader has moved, or the server goes down: another connection finds the new one.
-            409 if text.contains("Leadership Change") || text.contains("Server Shutdown") => {
-                Err(NatsError::Ended(text.to_owned()))
-            }
-            409 => Err(NatsError::Ended(format!("the durable `{}`: {text}", self.durable))),
-            503 => Err(NatsError::Ended(format!("nobody answers for durable `{}`", self.durable))),
-            400 if ended => Err(NatsError::JetStream {
+            408 => Ok(Said::Nothing),
+            409 if text.contains("Batch Completed") => Ok(Said::Nothing),
+            400 => Err(NatsError::JetStream {
                 request: format!("CONSUMER.MSG.NEXT.{}.{}", self.stream, self.durable),
                 code: status.into(),
                 description: text.to_owned(),
             }),
-            _ => Ok(Said::Nothing),
+            503 => Err(NatsError::Ended(format!("nobody answers for durable `{}`", self.durable))),
+            // Deleted, its leader moved, the server going down, its limits changed: it is found again, or not.
+            _ => Err(NatsError::Ended(format!("durable `{}`: {text} ({status})", self.durable))),
         }
     }
 
     fn incoming(&self, at: Instant, message: Message) -> Result<Incoming<NatsToken>, NatsError> {
         let reply = message.reply.unwrap_or_default();
-        let facts = Facts::read(&reply).ok_or_else(|| NatsError::Protocol(format!("a delivery with reply `{reply}`")))?;
+        let facts =
+            Facts::read(&reply).ok_or_else(|| NatsError::Protocol(format!("a delivery with reply `{reply}`")))?;
         let mut received = Received::new(Arc::clone(&self.name), message.body);
         received.headers = message.headers;
         received.sent_at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(facts.stored_at));
@@ -274,7 +274,11 @@ impl Facts {
             9.. => &parts[4..],
             _ => return None,
         };
-        Some(Self { deliveries: facts[0].parse().ok()?, sequence: facts[1].parse().ok()?, stored_at: facts[3].parse().ok()? })
+        Some(Self {
+            deliveries: facts[0].parse().ok()?,
+            sequence: facts[1].parse().ok()?,
+            stored_at: facts[3].parse().ok()?,
+        })
     }
 }
 

@@ -29,7 +29,9 @@ where
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if store.is_empty() {
-        return Err(NatsError::Tls("there are no root certificates: give a file by `.root_certificates(…)`".to_owned()));
+        return Err(NatsError::Tls(
+            "there are no root certificates: give a file by `.root_certificates(…)`".to_owned(),
+        ));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -141,7 +141,8 @@ mod tests {
         let headers = [("Type", &b"Applied"[..]), ("type", b"\xff"), ("empty", b"")].into_iter();
         let headers = headers.map(|(name, value)| (name, Bytes::from_static(value))).collect::<Headers>();
         let sent = publish("orders", "back", &headers, b"\0\r\n\xff");
-        let received = String::from_utf8_lossy(&sent[..sent.len() - 4]).replace("HPUB orders back", "HMSG orders 7 back");
+        let received =
+            String::from_utf8_lossy(&sent[..sent.len() - 4]).replace("HPUB orders back", "HMSG orders 7 back");
         assert!(received.starts_with("HMSG orders 7 back "), "{received}");
         let line = sent.iter().position(|byte| *byte == b'\n').unwrap();
         let first = String::from_utf8_lossy(&sent[..=line]).replace("HPUB orders back", "HMSG orders 7 back");
@@ -161,7 +162,13 @@ mod tests {
 
     #[tokio::test]
     async fn nonsense_is_an_error_and_no_panic() {
-        for bytes in [&b"MSG\r\n"[..], b"MSG a b c d e f\r\n", b"HMSG a 1 9 3\r\nabc\r\n", b"MSG a 1 99999999999\r\n", b"\xff\xfe\r\n"] {
+        for bytes in [
+            &b"MSG\r\n"[..],
+            b"MSG a b c d e f\r\n",
+            b"HMSG a 1 9 3\r\nabc\r\n",
+            b"MSG a 1 99999999999\r\n",
+            b"\xff\xfe\r\n",
+        ] {
             assert!(read(&mut &bytes[..]).await.is_err(), "{}", String::from_utf8_lossy(bytes));
         }
     }
