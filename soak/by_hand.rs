@@ -27,7 +27,7 @@ pub(crate) enum Hand {
     /// The loop's connection, and where it answers the delivery.
     Nats {
         client: Arc<Mutex<Client>>,
-        reply_to: String,
+        answer_to: String,
     },
 }
 
@@ -40,7 +40,7 @@ impl Hand {
                     forgotten.note(id)?;
                 }
             }
-            Self::Nats { client, reply_to } => client.lock().await.acknowledge(&reply_to).await?,
+            Self::Nats { client, answer_to } => client.lock().await.acknowledge(&answer_to).await?,
         }
         Ok(())
     }
@@ -117,8 +117,8 @@ where
     let client = Arc::new(Mutex::new(Client::connect(url).await?));
     loop {
         let Some(delivery) = client.lock().await.next(source).await? else { continue };
-        let Some(reply_to) = delivery.reply_to else { continue };
-        let hand = Hand::Nats { client: Arc::clone(&client), reply_to };
+        let Some(answer_to) = delivery.answer_to else { continue };
+        let hand = Hand::Nats { client: Arc::clone(&client), answer_to };
         if let Err(error) = handle(serde_json::from_slice(&delivery.body)?, hand).await {
             eprintln!("{error:#}");
         }

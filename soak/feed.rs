@@ -65,7 +65,9 @@ pub(crate) async fn feed(folder: &Path, broker: &Memory, tally: &Arc<Tally>) -> 
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     println!("{DRAINED}");
-    SOURCES.iter().for_each(|source| broker.end_when_settled(source));
+    for source in SOURCES {
+        broker.end_when_settled(source);
+    }
     Ok(())
 }
 

@@ -4,6 +4,8 @@
 //! One program in three roles. The supervisor starts a publisher and consumers as processes of their own, lets messages go
 //! in stages, and does one thing to the system in each. At the end it counts in the database, by its own SQL.
 
+#![allow(clippy::duplicate_mod, reason = "the accounts are compiled for each database, with its types and SQL")]
+
 mod arguments;
 mod by_hand;
 mod consumer;

@@ -1,6 +1,7 @@
 //! A NATS client of the soak's own, one request at a time: what it publishes, counts and consumes by hand must not depend
 //! on the adapter that it checks.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -9,7 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::ledger::SOURCES;
+use crate::ledger::{Message, SOURCES};
 
 /// The durable of each stream: the service's name, as the adapter would name it.
 const DURABLE: &str = "soak";
@@ -26,8 +27,10 @@ pub(crate) struct Client {
 
 /// A message, or the server's word in its place.
 pub(crate) struct Reply {
+    /// Which request it answers.
+    request: u64,
     /// Where to answer it.
-    pub(crate) reply_to: Option<String>,
+    pub(crate) answer_to: Option<String>,
     /// The headers' first line, of which a status is no message.
     has_status: bool,
     pub(crate) body: Vec<u8>,
@@ -48,38 +51,51 @@ impl Client {
 
     /// Sends a request, and waits for the first reply. After an error the client is of no use any more.
     pub(crate) async fn request(&mut self, subject: &str, body: &[u8]) -> anyhow::Result<Reply> {
+        let request = self.send_request(subject, body).await?;
+        let reply = async {
+            loop {
+                let reply = self.reply().await?;
+                if reply.request == request {
+                    return Ok(reply);
+                }
+            }
+        };
+        timeout(ANSWER, reply).await.with_context(|| format!("{subject} isn't answered"))?
+    }
+
+    async fn send_request(&mut self, subject: &str, body: &[u8]) -> anyhow::Result<u64> {
         self.requests += 1;
         let inbox = format!("{}.{}", self.inbox, self.requests);
         self.send(subject, &inbox, body).await?;
-        timeout(ANSWER, self.reply(&inbox)).await.with_context(|| format!("{subject} isn't answered"))?
+        Ok(self.requests)
     }
 
     /// Acknowledges, and doesn't wait for the server's word.
-    pub(crate) async fn acknowledge(&mut self, reply_to: &str) -> anyhow::Result<()> {
-        self.send(reply_to, "", b"+ACK").await
+    pub(crate) async fn acknowledge(&mut self, answer_to: &str) -> anyhow::Result<()> {
+        self.send(answer_to, "", b"+ACK").await
     }
 
-    async fn send(&mut self, subject: &str, reply_to: &str, body: &[u8]) -> anyhow::Result<()> {
-        let mut frame = format!("PUB {subject} {reply_to} {}\r\n", body.len()).into_bytes();
+    async fn send(&mut self, subject: &str, answer_to: &str, body: &[u8]) -> anyhow::Result<()> {
+        let mut frame = format!("PUB {subject} {answer_to} {}\r\n", body.len()).into_bytes();
         frame.extend([body, b"\r\n"].concat());
         Ok(self.stream.write_all(&frame).await?)
     }
 
-    async fn reply(&mut self, inbox: &str) -> anyhow::Result<Reply> {
+    async fn reply(&mut self) -> anyhow::Result<Reply> {
         loop {
             let mut line = String::new();
             ensure!(self.stream.read_line(&mut line).await? > 0, "the connection is closed");
             let words = line.split_ascii_whitespace().collect::<Vec<_>>();
-            let (subject, reply_to, head, all) = match *words.as_slice() {
+            let (subject, answer_to, head, all) = match *words.as_slice() {
                 ["PING"] => {
                     self.stream.write_all(b"PONG\r\n").await?;
                     continue;
                 }
                 ["MSG", subject, _, all] => (subject, None, 0, all.parse()?),
-                ["MSG", subject, _, reply_to, all] => (subject, Some(reply_to.to_owned()), 0, all.parse()?),
+                ["MSG", subject, _, answer_to, all] => (subject, Some(answer_to.to_owned()), 0, all.parse()?),
                 ["HMSG", subject, _, head, all] => (subject, None, head.parse()?, all.parse()?),
-                ["HMSG", subject, _, reply_to, head, all] => {
-                    (subject, Some(reply_to.to_owned()), head.parse()?, all.parse()?)
+                ["HMSG", subject, _, answer_to, head, all] => {
+                    (subject, Some(answer_to.to_owned()), head.parse()?, all.parse()?)
                 }
                 ["-ERR", ..] => bail!("the server says {}", line.trim()),
                 _ => continue,
@@ -89,9 +105,8 @@ impl Client {
             body.truncate(all);
             let has_status = body.strip_prefix(b"NATS/1.0 ").is_some();
             body.drain(..head);
-            if subject == inbox {
-                return Ok(Reply { reply_to, has_status, body });
-            }
+            let request = subject.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or_default();
+            return Ok(Reply { request, answer_to, has_status, body });
         }
     }
 
@@ -105,33 +120,49 @@ impl Client {
         Ok(answer)
     }
 
-    /// Publishes, and waits until the message is stored.
-    pub(crate) async fn publish(&mut self, subject: &str, body: &[u8]) -> anyhow::Result<()> {
-        let reply = self.request(subject, body).await?;
-        ensure!(!reply.has_status, "no stream answers");
-        let answer: Value = serde_json::from_slice(&reply.body)?;
-        ensure!(answer.get("seq").is_some(), "{answer}");
+    /// Publishes messages, and takes out those that are stored. What is left after an error may be stored or not.
+    pub(crate) async fn publish(&mut self, left: &mut Vec<Message>) -> anyhow::Result<()> {
+        let mut waiting = HashMap::new();
+        for message in &*left {
+            let request = self.send_request(message.source(), message.body()?.as_bytes()).await?;
+            waiting.insert(request, message.clone());
+        }
+        while !waiting.is_empty() {
+            let reply = timeout(ANSWER, self.reply()).await.context("a publication isn't answered")??;
+            let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+            ensure!(answer.get("seq").is_some(), "a publication is refused: {answer}");
+            if let Some(stored) = waiting.remove(&reply.request) {
+                // One copy of it: another may be waiting.
+                if let Some(place) = left.iter().position(|message| *message == stored) {
+                    left.remove(place);
+                }
+            }
+        }
         Ok(())
     }
 
     /// The next message of a source, if there is one for the moment.
     pub(crate) async fn next(&mut self, source: &str) -> anyhow::Result<Option<Reply>> {
-        let pull = json!({ "batch": 1, "expires": Duration::from_secs(1).as_nanos() as u64 });
+        let pull = json!({ "batch": 1, "expires": nanos(Duration::from_secs(1)) });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{source}.{DURABLE}");
         let reply = self.request(&subject, pull.to_string().as_bytes()).await?;
         Ok((!reply.has_status).then_some(reply))
     }
 }
 
+fn nanos(time: Duration) -> u64 {
+    time.as_secs() * 1_000_000_000
+}
+
 /// Makes the streams and durables, for a lease that suits the soak.
 pub(crate) async fn prepare(url: &str) -> anyhow::Result<()> {
     let mut client = Client::connect(url).await?;
     for source in SOURCES {
-        let day = Duration::from_hours(24).as_nanos() as u64;
+        let day = nanos(Duration::from_hours(24));
         let stream = json!({ "name": source, "subjects": [source], "storage": "file", "max_age": day });
         client.ask(&format!("STREAM.CREATE.{source}"), stream).await?;
         let durable = json!({
-            "durable_name": DURABLE, "ack_policy": "explicit", "ack_wait": LEASE.as_nanos() as u64,
+            "durable_name": DURABLE, "ack_policy": "explicit", "ack_wait": nanos(LEASE),
             "deliver_policy": "all", "max_deliver": -1, "max_ack_pending": 10_000
         });
         let request = json!({ "stream_name": source, "config": durable });

@@ -76,18 +76,23 @@ impl Outlet {
     }
 
     async fn publish(&mut self, publications: &[(Mark, Message)], tally: &Tally) -> anyhow::Result<()> {
-        for (mark, message) in publications {
+        for (mark, _) in publications {
             tally.note(*mark);
-            match self {
-                Self::Queue(file) => file.write_all(format!("{}\n", message.body()?).as_bytes())?,
-                // What became of it isn't known after an error, so that it may be there twice now.
-                Self::Nats { url, client } => {
-                    while let Err(error) = publish_once(url, client, message).await {
-                        eprintln!("message {}: {error:#}", message.id);
-                        *client = None;
-                        tokio::time::sleep(AGAIN).await;
-                        tally.note(Mark::Retried);
-                    }
+        }
+        let mut left = publications.iter().map(|(_, message)| message.clone()).collect::<Vec<_>>();
+        match self {
+            Self::Queue(file) => {
+                for message in left {
+                    file.write_all(format!("{}\n", message.body()?).as_bytes())?;
+                }
+            }
+            // What became of the rest isn't known after an error, so that it may be there twice now.
+            Self::Nats { url, client } => {
+                while let Err(error) = publish_once(url, client, &mut left).await {
+                    eprintln!("{} messages are left: {error:#}", left.len());
+                    *client = None;
+                    tokio::time::sleep(AGAIN).await;
+                    tally.note_times(Mark::Retried, left.len());
                 }
             }
         }
@@ -103,10 +108,10 @@ impl Outlet {
     }
 }
 
-async fn publish_once(url: &str, client: &mut Option<Client>, message: &Message) -> anyhow::Result<()> {
+async fn publish_once(url: &str, client: &mut Option<Client>, left: &mut Vec<Message>) -> anyhow::Result<()> {
     let client = match client {
         Some(client) => client,
         None => client.insert(Client::connect(url).await?),
     };
-    client.publish(message.source(), message.body()?.as_bytes()).await
+    client.publish(left).await
 }

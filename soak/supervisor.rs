@@ -19,7 +19,7 @@ use crate::verdict::{Done, pronounce};
 const CONSUMERS: usize = 3;
 
 /// Nothing is waited for any longer: what isn't there then is a finding.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long an event waits for the stage's first messages, if they don't come.
 const QUIET: Duration = Duration::from_secs(3);
@@ -77,10 +77,11 @@ impl<'a> Supervisor<'a> {
         let events = schedule(self.plan, &mut self.rng);
         let stage = self.plan.messages / (events.len() as u64 + 1);
         for (number, event) in (0..).zip(events) {
+            self.until(Mark::Published, number * stage, PATIENCE).await?;
             let handled = self.handled()?;
             self.publisher.tell(&(number * stage + stage / 2).to_string()).await;
             let some = self.rng.u64(1..=stage / 8);
-            self.until_handled(handled + some, QUIET).await?;
+            self.until(Mark::Handled, handled + some, QUIET).await?;
             let began = Instant::now();
             self.happen(event, stage, number * stage + stage).await?;
             eprintln!("{number:>3} {event:?} {:?}", began.elapsed());
@@ -117,7 +118,7 @@ impl<'a> Supervisor<'a> {
         // Whoever lived through this must go on by himself.
         let handled = self.handled()?;
         self.publisher.tell(&granted.to_string()).await;
-        if !self.until_handled(handled + 1, PATIENCE).await? {
+        if !self.until(Mark::Handled, handled + 1, PATIENCE).await? {
             self.done.findings.push(format!("nothing was handled for {PATIENCE:?} after {event:?}"));
         }
         Ok(())
@@ -128,20 +129,16 @@ impl<'a> Supervisor<'a> {
     async fn kill_in(&mut self, window: Option<Window>, stage: u64, granted: u64) -> anyhow::Result<()> {
         for _ in 0..TRIES {
             let victim = self.rng.usize(..self.consumers.len());
-            let reached = match window {
-                Some(window) => {
-                    let point = window.points()[self.rng.usize(..window.points().len())];
-                    let passes = self.rng.u64(..(stage / 8 / self.consumers.len() as u64).max(1));
-                    let victim = &mut self.consumers[victim];
-                    victim.tell(&format!("{point} {passes}")).await;
-                    self.publisher.tell(&granted.to_string()).await;
-                    victim.hear(REACHED, UNTIL_REACHED).await.map(|_| window)
-                }
-                None => {
-                    tokio::time::sleep(Duration::from_millis(self.rng.u64(..300))).await;
-                    self.publisher.tell(&granted.to_string()).await;
-                    None
-                }
+            self.publisher.tell(&granted.to_string()).await;
+            let reached = if let Some(window) = window {
+                let point = window.points()[self.rng.usize(..window.points().len())];
+                let passes = self.rng.u64(..(stage / 8 / self.consumers.len() as u64).max(1));
+                let victim = &mut self.consumers[victim];
+                victim.tell(&format!("{point} {passes}")).await;
+                victim.hear(REACHED, UNTIL_REACHED).await.map(|_| window)
+            } else {
+                tokio::time::sleep(Duration::from_millis(self.rng.u64(..300))).await;
+                None
             };
             let replacement = consumer(&self.system, victim)?;
             std::mem::replace(&mut self.consumers[victim], replacement).kill().await?;
@@ -166,6 +163,7 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until everything is published and settled, and lets the consumers end.
     async fn end(&mut self) -> anyhow::Result<()> {
+        self.until(Mark::Published, self.plan.messages, PATIENCE).await?;
         if self.publisher.hear(PUBLISHED, PATIENCE).await.is_none() {
             self.done.findings.push("the publisher didn't come to its end".to_owned());
         }
@@ -193,16 +191,21 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
+    /// Waits until nothing is unsettled, as long as that goes on becoming less.
     async fn until_drained(&mut self) -> anyhow::Result<()> {
-        let began = Instant::now();
+        let (mut least, mut since) = (u64::MAX, Instant::now());
         loop {
             let (undelivered, unacknowledged) = self.system.unsettled().await?;
-            if undelivered + unacknowledged == 0 {
+            let unsettled = undelivered + unacknowledged;
+            if unsettled == 0 {
                 return Ok(());
             }
-            if began.elapsed() > PATIENCE {
-                let left = format!("{undelivered} messages undelivered, {unacknowledged} unacknowledged");
-                self.done.findings.push(format!("{left} after {PATIENCE:?}"));
+            if unsettled < least {
+                (least, since) = (unsettled, Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
+                let left = format!("{undelivered} messages are undelivered, {unacknowledged} unacknowledged");
+                self.done.findings.push(format!("{left}, and no fewer for {PATIENCE:?}"));
                 return Ok(());
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -213,12 +216,12 @@ impl<'a> Supervisor<'a> {
         Ok(Counts::read(&self.plan.folder)?.of(Mark::Handled))
     }
 
-    /// Waits until so many messages are handled; `false` if nothing at all happens for so long.
-    async fn until_handled(&self, handled: u64, patience: Duration) -> anyhow::Result<bool> {
+    /// Waits until there are so many of these; `false` if nothing at all happens for so long.
+    async fn until(&self, mark: Mark, many: u64, patience: Duration) -> anyhow::Result<bool> {
         let mut last = (Instant::now(), 0);
         loop {
             let counts = Counts::read(&self.plan.folder)?;
-            if counts.of(Mark::Handled) >= handled {
+            if counts.of(mark) >= many {
                 return Ok(true);
             }
             if counts.all() != last.1 {

@@ -94,7 +94,7 @@ impl System {
 
     /// Ends the broker, in order or by SIGKILL, by turns.
     pub(crate) async fn stop_broker(&self, turn: usize) -> anyhow::Result<()> {
-        services(&self.folder, if turn % 2 == 0 { "stop" } else { "kill" }, Some(NATS)).await.map(drop)
+        services(&self.folder, if turn.is_multiple_of(2) { "stop" } else { "kill" }, Some(NATS)).await.map(drop)
     }
 
     pub(crate) async fn start_broker(&self) -> anyhow::Result<()> {

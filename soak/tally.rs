@@ -52,8 +52,8 @@ impl Tally {
         self.note_times(mark, 1);
     }
 
-    fn note_times(&self, mark: Mark, times: u64) {
-        let marks = vec![mark as u8; usize::try_from(times).unwrap_or_default()];
+    pub(crate) fn note_times(&self, mark: Mark, times: usize) {
+        let marks = vec![mark as u8; times];
         if let Err(error) = (&self.0).write_all(&marks) {
             eprintln!("the tally: {error}");
         }
@@ -69,7 +69,7 @@ impl Counts {
     }
 
     pub(crate) fn of(&self, mark: Mark) -> u64 {
-        self.0.iter().filter(|byte| **byte == mark as u8).count() as u64
+        self.0.iter().map(|byte| u64::from(*byte == mark as u8)).sum()
     }
 
     /// How many things of any kind.
@@ -85,7 +85,7 @@ struct Noting(Arc<Tally>, Mark);
 
 impl CounterFn for Noting {
     fn increment(&self, value: u64) {
-        self.0.note_times(self.1, value);
+        self.0.note_times(self.1, usize::try_from(value).unwrap_or_default());
     }
 
     fn absolute(&self, _: u64) {}

@@ -38,7 +38,7 @@ pub(crate) struct Done {
 /// Prints everything, the verdict last, and answers whether all was exact.
 pub(crate) fn pronounce(plan: &Plan, done: &Done, counts: &Counts, books: &Books, ledger: &[Message]) -> bool {
     let effects = Effects::compare(books, ledger);
-    let bound = most_deliveries(plan, done, counts);
+    let bound = most_deliveries(done, counts);
     let failures = failures(plan, done, counts, books, bound);
     let count = |mark| counts.of(mark);
 
@@ -107,13 +107,12 @@ pub(crate) fn pronounce(plan: &Plan, done: &Done, counts: &Counts, books: &Books
 
 /// The most deliveries that this run can excuse: each publication once, each thing that was done may bring back twice
 /// what all consumers held, and what the memory broker repeats by itself.
-fn most_deliveries(plan: &Plan, done: &Done, counts: &Counts) -> u64 {
+fn most_deliveries(done: &Done, counts: &Counts) -> u64 {
     let publications = [Mark::Published, Mark::Republished, Mark::Retried].iter().map(|mark| counts.of(*mark)).sum();
     let carried = counts.of(Mark::Fed).max(publications);
     let held = (done.consumers * CONCURRENCY * SOURCES.len()) as u64;
     let disturbances = (done.kills.len() + done.database_kills + done.cuts + done.restarts) as u64;
     let repeated = if counts.of(Mark::Fed) > 0 { carried / 10 } else { 0 };
-    let _ = plan;
     carried + repeated + disturbances * held * 2
 }
 

@@ -1,7 +1,6 @@
 //! Orders are placed, and each is to be shipped once: over any broker and any database, by their URLs.
 //!
-//! `fulfilment consume BROKER DATABASE` ships orders until Ctrl-C or SIGTERM; `… publish …` places some, as a producer does
-//! that isn't sure; `… demo …` does both, with a deploy in the middle, and counts.
+//! `fulfilment consume BROKER DATABASE` ships until Ctrl-C; `… publish …` places orders; `… demo …` does both, and counts.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,6 +15,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const ORDERS: &str = "fulfilment-orders";
 /// How many orders are placed at once; the demo places as many again after its deploy.
 const HALF: i64 = 100;
+const PATIENCE: Duration = Duration::from_mins(1);
 const USAGE: &str = "usage: fulfilment consume|publish|demo BROKER_URL DATABASE_URL";
 
 #[derive(serde::Deserialize)]
@@ -87,12 +87,10 @@ async fn run<Db: Store>(
     shipped: impl AsyncFn(i64) -> Result<(i64, i64)>,
 ) -> Result<()> {
     // The broker in the process repeats some deliveries by itself.
-    let memory = Memory::builder().duplicates(0.1).lose_acks(0.1).build();
-    let in_memory = url.starts_with("memory:");
-    let broker = if in_memory { Broker::from_transport(memory.clone()) } else { Broker::connect(url).await? };
-    let place = async |first| match in_memory {
-        true => Ok(messages(first).map(|message| memory.publish(ORDERS, message)).count()),
-        false => on_nats(url, first).await,
+    let memory = url.starts_with("memory:").then(|| Memory::builder().duplicates(0.1).lose_acks(0.1).build());
+    let broker = match &memory {
+        Some(memory) => Broker::from_transport(memory.clone()),
+        None => Broker::connect(url).await?,
     };
     // Numbers that no earlier run has used.
     let first = i64::try_from(SystemTime::UNIX_EPOCH.elapsed()?.as_millis())?;
@@ -102,47 +100,45 @@ async fn run<Db: Store>(
             app().await?.run(broker).await?;
             println!("ended: what was begun is finished, the rest is given back");
         }
-        "publish" => println!("{HALF} orders in {} messages", place(first).await?),
+        "publish" => println!("{HALF} orders in {} messages", place(memory.as_ref(), url, first).await?),
         "demo" => {
             let mut messages = 0;
             for half in 0..2 {
-                let app = app().await?;
-                let (shutdown, broker) = (app.shutdown(), broker.clone());
+                let (app, broker, began) = (app().await?, broker.clone(), Instant::now());
+                let shutdown = app.shutdown();
                 let running = tokio::spawn(async move { app.run(broker).await });
-                messages += place(first + half * HALF).await?;
+                messages += place(memory.as_ref(), url, first + half * HALF).await?;
                 // A deploy doesn't wait: what the first process gives back is the second one's.
-                let until = Instant::now() + Duration::from_mins(1);
-                while half == 1
-                    && shipped(first).await?.1 < 2 * HALF
-                    && Instant::now() < until
-                    && !running.is_finished()
-                {
+                while half == 1 && shipped(first).await?.1 < 2 * HALF && began.elapsed() < PATIENCE {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 shutdown.begin();
                 running.await??;
             }
             let (shipments, orders) = shipped(first).await?;
-            if (shipments, orders) != (2 * HALF, 2 * HALF) {
-                return Err(format!("wrong: {shipments} shipments of {orders} orders").into());
-            }
-            println!("exact: {orders} orders in {messages} messages, {shipments} shipments");
+            let verdict = if (shipments, orders) == (2 * HALF, 2 * HALF) { "exact" } else { "wrong" };
+            println!("{verdict}: {orders} orders in {messages} messages, {shipments} shipments");
+            std::process::exit(i32::from(verdict != "exact"));
         }
         _ => return Err(USAGE.into()),
     }
     Ok(())
 }
 
-/// The messages of these orders: every fifth comes twice, as from a producer that isn't sure.
-fn messages(first: i64) -> impl Iterator<Item = String> {
-    let twice = |order| std::iter::repeat_n(order, if order % 5 == 0 { 2 } else { 1 });
-    (first..first + HALF).flat_map(twice).map(|order| format!(r#"{{"order_id":{order},"parcels":{}}}"#, 1 + order % 3))
-}
-
-async fn on_nats(url: &str, first: i64) -> Result<usize> {
+/// Publishes orders, every fifth twice, as a producer does that isn't sure; answers with the number of messages.
+async fn place(memory: Option<&Memory>, url: &str, first: i64) -> Result<usize> {
+    let orders = (first..first + HALF).flat_map(|order| vec![order; if order % 5 == 0 { 2 } else { 1 }]);
+    let messages = orders.map(|order| format!(r#"{{"order_id":{order},"parcels":{}}}"#, 1 + order % 3));
+    let messages = messages.collect::<Vec<_>>();
+    if let Some(memory) = memory {
+        for message in &messages {
+            memory.publish(ORDERS, message.clone());
+        }
+        return Ok(messages.len());
+    }
     let nats = Nats::new(url)?;
     let mut publisher = nats.publisher().await?;
-    for message in messages(first) {
+    for message in &messages {
         // After an error nobody knows whether the message is there: it may be there twice then.
         while let Err(error) = publisher.publish(ORDERS, message.clone(), ()).await {
             eprintln!("again: {error}");
@@ -150,5 +146,5 @@ async fn on_nats(url: &str, first: i64) -> Result<usize> {
             publisher = nats.publisher().await?;
         }
     }
-    Ok(messages(first).count())
+    Ok(messages.len())
 }
