@@ -105,7 +105,11 @@ impl Client {
             body.truncate(all);
             let has_status = body.strip_prefix(b"NATS/1.0 ").is_some();
             body.drain(..head);
-            let request = subject.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or_default();
+            let request = match &answer_to {
+                // What is pulled keeps the subject that it was published to; there is one pull at a time.
+                Some(answer_to) if answer_to.starts_with("$JS.ACK.") => self.requests,
+                _ => subject.rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or_default(),
+            };
             return Ok(Reply { request, answer_to, has_status, body });
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::time::Instant;
 
 use crate::arguments::{BrokerKind, Plan, Task};
@@ -20,6 +21,9 @@ const CONSUMERS: usize = 3;
 
 /// Nothing is waited for any longer: what isn't there then is a finding.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The longest run, whatever goes on in it.
+const LONGEST: Duration = Duration::from_mins(20);
 
 /// How long an event waits for the stage's first messages, if they don't come.
 const QUIET: Duration = Duration::from_secs(3);
@@ -48,7 +52,8 @@ pub(crate) async fn supervise(plan: &Plan) -> anyhow::Result<bool> {
         let (counts, books) = (Counts::read(&plan.folder)?, supervisor.system.books().await?);
         Ok(pronounce(plan, &supervisor.done, &counts, &books, &ledger::read(&plan.folder)?))
     };
-    pronounced.await.or_else(|error: anyhow::Error| {
+    let pronounced = tokio::time::timeout(LONGEST, pronounced).await.context("it doesn't come to its end");
+    pronounced.flatten().or_else(|error: anyhow::Error| {
         println!("failed: {error:#}");
         Ok(false)
     })

@@ -15,7 +15,6 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const ORDERS: &str = "fulfilment-orders";
 /// How many orders are placed at once; the demo places as many again after its deploy.
 const HALF: i64 = 100;
-const PATIENCE: Duration = Duration::from_mins(1);
 const USAGE: &str = "usage: fulfilment consume|publish|demo BROKER_URL DATABASE_URL";
 
 #[derive(serde::Deserialize)]
@@ -109,7 +108,7 @@ async fn run<Db: Store>(
                 let running = tokio::spawn(async move { app.run(broker).await });
                 messages += place(memory.as_ref(), url, first + half * HALF).await?;
                 // A deploy doesn't wait: what the first process gives back is the second one's.
-                while half == 1 && shipped(first).await?.1 < 2 * HALF && began.elapsed() < PATIENCE {
+                while half == 1 && shipped(first).await?.1 < 2 * HALF && began.elapsed() < Duration::from_mins(1) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 shutdown.begin();
