@@ -107,3 +107,39 @@ impl Transport for Broker {
         self.0.open(name, wanted).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn refusal(url: &str) -> String {
+        Broker::connect(url).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn url_that_names_no_broker_is_refused_with_what_would_do() {
+        assert!(refusal("localhost:4222").await.contains("nats://HOST"));
+        let unknown = refusal("kafka://me:s3cret@host").await;
+        assert!(unknown.contains("`kafka://`") && !unknown.contains("s3cret"), "{unknown}");
+        for (scheme, _, on) in SCHEMES {
+            assert_eq!(unknown.contains(&format!("`{scheme}://`")), on, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn scheme_whose_feature_is_off_names_the_feature() {
+        for (scheme, feature, _) in SCHEMES {
+            let error = unavailable(scheme).to_string();
+            assert!(error.contains(&format!("`{scheme}://` needs the feature `{feature}`")), "{error}");
+        }
+    }
+
+    #[cfg(feature = "nats")]
+    #[tokio::test]
+    async fn server_that_is_not_there_is_named_without_its_password() {
+        // The port of a listener that is gone.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let refused = refusal(&format!("nats://me:s3cret@127.0.0.1:{port}")).await;
+        assert!(refused.contains(&format!("127.0.0.1:{port}")) && !refused.contains("s3cret"), "{refused}");
+    }
+}

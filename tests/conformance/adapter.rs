@@ -1,5 +1,6 @@
 //! What an adapter brings to the suite: its broker, ready to be published to and looked into.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
@@ -71,8 +72,14 @@ pub(crate) fn declared<T>(row: &str, capability: bool, outcome: Result<T, Refuse
         (true, Err(refused)) => panic!("declared, and refused: {}", refused.0),
         (false, Ok(_)) => panic!("not declared, and not refused"),
         (false, Err(refused)) => {
-            println!("{row} refused: {}", refused.0);
+            report(row, format_args!("refused: {}", refused.0));
             None
         }
     }
+}
+
+/// Prints a line of a test's report, under the test's own name: one row runs for several adapters.
+pub(crate) fn report(row: &str, what: impl Display) {
+    let thread = std::thread::current();
+    println!("{} {what}", thread.name().unwrap_or(row));
 }

@@ -1,17 +1,19 @@
 //! One suite for every adapter, on an inbox in a real `SQLite` file. Each row has a source of its own and a bounded time, and
-//! prints `name delivered/distinct/effects`; effects are counted by the suite's own SQL on a table without a unique index.
+//! prints `test delivered/distinct/effects`; effects are counted by the suite's own SQL on a table without a unique index.
+//! `scripts/conformance BROKER` prints all of it as a table.
 //!
-//! A capability that an adapter declares is tested; one that it doesn't is tested to be refused. What no row here holds an
-//! in-process broker to, and why:
+//! A capability that an adapter declares is tested; one that it doesn't is tested to be refused. What doesn't run for every
+//! adapter, and why:
 //!
-//! | row | decides | where it belongs |
+//! | row | decides | where it is |
 //! |---|---|---|
-//! | `reconnect` | `persistent` | here; refused by `memory`, which ends with its process |
-//! | `source_recreated`, `stale_channel`, `channel_only_closed` | `persistent` | with the adapter that has a server and channels to cut |
-//! | `stalled` | a cap on messages in flight, which `memory` lacks | with the adapter that has one |
-//! | `topology` (conflicting) | settings that a server keeps of a source | with the adapter that has them |
-//! | `database_killed` | a database in a process of its own | with the store that has one; `SQLite` ends with its process |
-//! | `crash_points`, `suspect` | feature `testing` | here, by ending the message's task; a killed process takes `memory` with it |
+//! | `reconnect` | `persistent` | refused by `memory`, which ends with its process |
+//! | `unacked_blocks`, `order_by_key` | `ordered` | for NATS with a durable that hands out one message at a time |
+//! | `too_old`, `clock_skew` | whether a publisher dates its messages | refused by NATS, whose server does |
+//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting` | a server that keeps settings, and connections to cut | `on_nats::own` |
+//! | `channel_only_closed` | channels that are closed alone | NATS has none: its connection is the channel |
+//! | `crash_points`, `suspect` | feature `testing` | by ending the message's task; `x07` kills the process, which would take `memory` with it |
+//! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
 
 mod adapter;
 #[cfg(feature = "nats")]
@@ -152,6 +154,11 @@ mod on_nats {
             settings::n01_wait_in_the_wrong_unit_is_refused,
             settings::what_is_missing_is_named,
             settings::two_subjects_of_one_stream_are_two_sources,
+            login::user_with_password_is_let_in_and_others_are_not,
+            login::token_is_let_in,
+            login::key_is_let_in,
+            #[cfg(feature = "nats-tls")]
+            login::certificate_is_checked,
             processes::x05_sigterm_drains,
             #[cfg(feature = "testing")]
             processes::x07_killed_process_has_one_effect,

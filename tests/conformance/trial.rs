@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::PATIENCE;
-use crate::adapter::{Adapter, Outgoing};
+use crate::adapter::{Adapter, Outgoing, report};
 use crate::handlers::{Script, Step, apply, body};
 use crate::watch::{Log, Watched};
 
@@ -145,7 +145,7 @@ impl<A: Adapter> Trial<A> {
     pub(crate) async fn count(&self, expected: usize, deliveries: Deliveries) {
         let (delivered, distinct) = (self.log.delivered(), self.log.distinct());
         let effects = self.effects().await;
-        println!("{} {delivered}/{distinct}/{}", self.row, effects.len());
+        report(self.row, format_args!("{delivered}/{distinct}/{}", effects.len()));
         let distinct_effects = effects.iter().map(|(who, id, ..)| (who, id)).collect::<BTreeSet<_>>().len();
         assert_eq!(distinct_effects, expected, "messages without an effect, or effects of none");
         assert_eq!(effects.len(), expected, "effects that happened twice");

@@ -1,5 +1,8 @@
 //! One connection to a server, from its greeting to its end. It never reconnects: what was begun on it ends with it, so that
 //! no settlement reaches a later connection, where a stream may have been made anew and the number be another message's.
+//!
+//! That is why no client crate is used. async-nats 0.51 reconnects inside, and what was queued for the old connection goes out
+//! on the new one; and it ends the connection at a header that isn't UTF-8, which then comes again for ever.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

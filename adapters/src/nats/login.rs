@@ -124,3 +124,61 @@ fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     lines.next()?;
     lines.find(|line| !line.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pair that the documentation of NATS shows.
+    const SEED: &str = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY";
+    const PUBLIC: &str = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4";
+
+    fn info() -> Info {
+        Info::read(r#"{"version":"2.10.1","nonce":"n0nce"}"#).unwrap()
+    }
+
+    async fn said(credentials: Credentials) -> serde_json::Value {
+        let frame = String::from_utf8(connect(&info(), "me", false, &credentials).await.unwrap()).unwrap();
+        let json = frame.strip_prefix("CONNECT ").unwrap().strip_suffix("\r\nPING\r\n").unwrap();
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn check_signature(said: &serde_json::Value) {
+        let signature = BASE64URL_NOPAD.decode(said["sig"].as_str().unwrap().as_bytes()).unwrap();
+        KeyPair::from_public_key(PUBLIC).unwrap().verify(b"n0nce", &signature).unwrap();
+    }
+
+    #[tokio::test]
+    async fn credentials_file_gives_its_token_and_signs_the_servers_challenge() {
+        let path = std::env::temp_dir().join(format!("inboxed-{:016x}.creds", fastrand::u64(..)));
+        let text = format!(
+            "-----BEGIN NATS USER JWT-----\nthe.jwt\n------END NATS USER JWT------\n\n*** IMPORTANT ***\n\n\
+             -----BEGIN USER NKEY SEED-----\n{SEED}\n------END USER NKEY SEED------\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        let said = said(Credentials::File(path.clone())).await;
+        std::fs::write(&path, "nothing").unwrap();
+        let refused = connect(&info(), "me", false, &Credentials::File(path.clone())).await.unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(said["jwt"], "the.jwt");
+        check_signature(&said);
+        assert!(refused.to_string().contains("USER NKEY SEED"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn key_signs_the_servers_challenge() {
+        let said = said(Credentials::Nkey(SEED.to_owned())).await;
+        assert_eq!(said["nkey"], PUBLIC);
+        check_signature(&said);
+    }
+
+    #[test]
+    fn server_that_is_too_old_is_refused() {
+        for (version, fit) in
+            [("2.8.4", false), ("2.9.10", true), ("v2.15.1-beta", true), ("3.0.0", true), ("dev", true)]
+        {
+            let read = Info::read(&format!(r#"{{"version":"{version}"}}"#));
+            assert_eq!(read.is_ok(), fit, "{version}");
+        }
+    }
+}

@@ -49,7 +49,7 @@ pub(crate) async fn stale_channel() {
 /// N08 (d): cut again and again under load, the consumer goes on.
 pub(crate) async fn n08_cut_connections_lose_and_double_nothing() {
     let proxy = proxy().await;
-    let trial = OnNats::on("n08_cut_connections", Plain::through(&proxy, LEASE).await).await;
+    let trial = OnNats::on("n08_cut_connections_lose_and_double_nothing", Plain::through(&proxy, LEASE).await).await;
     let running = trial.run(trial.consumer(&Script::plain()));
     for round in 0..5 {
         trial.publish_ids(round * 200..(round + 1) * 200).await;
@@ -63,7 +63,7 @@ pub(crate) async fn n08_cut_connections_lose_and_double_nothing() {
 /// A connection over which nothing comes any more is noticed, and replaced.
 pub(crate) async fn n08_silent_connection_is_replaced() {
     let proxy = proxy().await;
-    let trial = OnNats::on("n08_silent_connection", Plain::through(&proxy, LEASE).await).await;
+    let trial = OnNats::on("n08_silent_connection_is_replaced", Plain::through(&proxy, LEASE).await).await;
     let running = trial.run(trial.consumer(&Script::plain()));
     trial.publish(body(1)).await;
     trial.settled().await;
@@ -75,7 +75,7 @@ pub(crate) async fn n08_silent_connection_is_replaced() {
 /// N02: the acknowledgement is lost on its way; the message comes again and is a duplicate.
 pub(crate) async fn n02_lost_acknowledgement_has_one_effect() {
     let proxy = proxy().await;
-    let trial = OnNats::on("n02_lost_acknowledgement", Plain::through(&proxy, LEASE).await).await;
+    let trial = OnNats::on("n02_lost_acknowledgement_has_one_effect", Plain::through(&proxy, LEASE).await).await;
     proxy.lose_acknowledgements(1);
     let script = Script::plain();
     let running = trial.run(trial.consumer(&script));
@@ -88,7 +88,7 @@ pub(crate) async fn n02_lost_acknowledgement_has_one_effect() {
 
 /// N02: the server is killed right after acknowledgements.
 pub(crate) async fn n02_server_killed_after_acknowledgements() {
-    let trial = OnNats::on("n02_server_killed", Plain::start_own(LEASE).await.unwrap()).await;
+    let trial = OnNats::on("n02_server_killed_after_acknowledgements", Plain::start_own(LEASE).await.unwrap()).await;
     let running = trial.run(trial.consumer(&Script::plain()));
     trial.publish_ids(0..300).await;
     eventually("some are acknowledged", async || trial.log.acknowledged() > 50).await;
@@ -101,7 +101,7 @@ pub(crate) async fn n02_server_killed_after_acknowledgements() {
 /// N02: a worker that lost its turn, and whose transaction was rolled back, says nothing about the other's delivery.
 pub(crate) async fn n02_worker_that_lost_its_turn_says_nothing() {
     let proxy = proxy().await;
-    let trial = OnNats::on("n02_lost_turn", Plain::through(&proxy, LEASE).await).await;
+    let trial = OnNats::on("n02_worker_that_lost_its_turn_says_nothing", Plain::through(&proxy, LEASE).await).await;
     let script = Script::new(|step| async move {
         if step.attempt == 1 {
             sleep(LEASE.mul_f64(1.5)).await;

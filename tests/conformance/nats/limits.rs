@@ -19,11 +19,16 @@ fn nanos(time: Duration) -> u64 {
 
 /// N01 (a): a backoff overrides the acknowledgement wait. The lease that counts is the server's, and it is kept.
 pub(crate) async fn n01_backoff_that_overrides_the_wait_is_the_lease() {
-    let trial = OnNats::new("n01_backoff").await;
+    let trial = OnNats::on(
+        "n01_backoff_that_overrides_the_wait_is_the_lease",
+        Plain::with(LONG_LEASE, inboxed::nats::Nats::allow_max_deliver).await,
+    )
+    .await;
     trial.publish(body(1)).await;
+    // A server of 2.9 allows a backoff with a limit only.
     let backoff = [1, 5].map(|seconds| nanos(Duration::from_secs(seconds)));
     let wait = nanos(Duration::from_secs(30));
-    let config = json!({ "ack_policy": "explicit", "ack_wait": wait, "backoff": backoff, "max_deliver": -1 });
+    let config = json!({ "ack_policy": "explicit", "ack_wait": wait, "backoff": backoff, "max_deliver": 100 });
     trial.broker.make_durable(&trial.source, config).await;
     let source = trial.broker.connect("").unwrap().open(&trial.source, &Wanted::new(SERVICE, 1)).await.unwrap();
     assert_eq!(source.capabilities().lease, Some(Duration::from_secs(1)));
@@ -39,7 +44,7 @@ pub(crate) async fn n01_backoff_that_overrides_the_wait_is_the_lease() {
 
 /// N01 (b): a hundred are fetched at once, and handled one by one for longer than their lease.
 pub(crate) async fn n01_messages_that_wait_here_come_once() {
-    let trial = OnNats::with_lease("n01_waiting", Duration::from_secs(2)).await;
+    let trial = OnNats::with_lease("n01_messages_that_wait_here_come_once", Duration::from_secs(2)).await;
     let script = Script::new(async |_| {
         sleep(Duration::from_millis(50)).await;
         Ok(())
@@ -52,7 +57,7 @@ pub(crate) async fn n01_messages_that_wait_here_come_once() {
 
 /// N05: no limit of the server's decides. Ours does, and leaves a dead letter.
 pub(crate) async fn n05_message_that_always_fails_ends_as_a_dead_letter_by_our_limit() {
-    let trial = OnNats::new("n05_limit").await;
+    let trial = OnNats::new("n05_message_that_always_fails").await;
     let policy = RetryPolicy::default().attempts(5).backoff(Duration::from_millis(10), Duration::from_millis(20));
     let running = trial.run(trial.consumer(&Script::new(async |_| Err("always".into()))).retry(policy));
     trial.publish(body(1)).await;
@@ -67,7 +72,11 @@ pub(crate) async fn n05_message_that_always_fails_ends_as_a_dead_letter_by_our_l
 
 /// N05: a foreign durable with a limit, accepted by name, works as far as the limit lets it.
 pub(crate) async fn n05_limit_of_a_foreign_durable_can_be_accepted() {
-    let trial = OnNats::on("n05_accepted", Plain::with(LONG_LEASE, inboxed::nats::Nats::allow_max_deliver).await).await;
+    let trial = OnNats::on(
+        "n05_limit_of_a_foreign_durable_can_be_accepted",
+        Plain::with(LONG_LEASE, inboxed::nats::Nats::allow_max_deliver).await,
+    )
+    .await;
     trial.publish(body(1)).await;
     trial.broker.make_durable(&trial.source, json!({ "ack_policy": "explicit", "max_deliver": 3 })).await;
     let running = trial.run(trial.consumer(&Script::plain()));

@@ -28,7 +28,7 @@ pub(crate) async fn source_recreated() {
 
 /// A stream that the consumer made is made again.
 pub(crate) async fn n08_own_stream_is_made_again() {
-    let trial = OnNats::new("n08_own_stream").await;
+    let trial = OnNats::new("n08_own_stream_is_made_again").await;
     let running = trial.run(trial.consumer(&Script::plain()));
     eventually("the stream is made", async || trial.log.opened() == 1).await;
     trial.publish_ids(0..3).await;
@@ -41,7 +41,7 @@ pub(crate) async fn n08_own_stream_is_made_again() {
 
 /// A stream that somebody else made isn't: the consumer ends and says so.
 pub(crate) async fn n08_foreign_stream_that_is_gone_ends_the_consumer() {
-    let trial = OnNats::new("n08_foreign_stream").await;
+    let trial = OnNats::new("n08_foreign_stream_that_is_gone_ends_the_consumer").await;
     let subjects = format!("{}.>", trial.source);
     let stream = trial.broker.make_stream(json!({ "name": trial.source, "subjects": [subjects] })).await;
     let running = trial.run(trial.consumer(&Script::plain()));
@@ -54,7 +54,11 @@ pub(crate) async fn n08_foreign_stream_that_is_gone_ends_the_consumer() {
 
 /// N08 (b): the server is restarted, and its memory with the stream is gone.
 pub(crate) async fn n08_memory_stream_lost_in_a_restart_ends_the_consumer() {
-    let trial = OnNats::on("n08_memory_stream", Plain::start_own(LONG_LEASE).await.unwrap()).await;
+    let trial = OnNats::on(
+        "n08_memory_stream_lost_in_a_restart_ends_the_consumer",
+        Plain::start_own(LONG_LEASE).await.unwrap(),
+    )
+    .await;
     let config = json!({ "name": trial.source, "subjects": [trial.source], "storage": "memory" });
     trial.broker.make_stream(config).await;
     let running = trial.run(trial.consumer(&Script::plain()));
@@ -70,7 +74,7 @@ pub(crate) async fn n08_memory_stream_lost_in_a_restart_ends_the_consumer() {
 /// The stream is made anew while a body runs: its acknowledgement, which names a number, doesn't acknowledge the new stream's
 /// message of that number.
 pub(crate) async fn acknowledgement_of_a_stream_that_is_gone_takes_no_message_of_the_next() {
-    let trial = OnNats::new("stale_number").await;
+    let trial = OnNats::new("acknowledgement_of_a_stream_that_is_gone").await;
     let gate = Gate::closed();
     let script = gate.holds(|step| step.id == 1);
     let running = trial.run(trial.consumer(&script).concurrency(4));

@@ -3,6 +3,7 @@
 
 pub(crate) mod cuts;
 pub(crate) mod limits;
+pub(crate) mod login;
 pub(crate) mod made_anew;
 pub(crate) mod processes;
 mod proxy;

@@ -55,7 +55,7 @@ pub(crate) async fn x05_sigterm_drains() {
     if let Some((source, database)) = child::role() {
         return old_process(&source, &database).await;
     }
-    let trial = OnNats::new("x05_sigterm").await;
+    let trial = OnNats::new("x05_sigterm_drains").await;
     // The stream must be there before the child publishes to it.
     drop(nats(LONG_LEASE).open(&trial.source, &Wanted::new("shop", 10)).await.unwrap());
     let mut old = child::start(&trial.source, &trial.url());
@@ -97,7 +97,7 @@ pub(crate) async fn x07_killed_process_has_one_effect() {
         return consumer.run(nats(LEASE)).await.unwrap();
     }
     for point in FaultPoint::SUCCESS {
-        let trial = OnNats::with_lease("x07_killed", LEASE).await;
+        let trial = OnNats::with_lease("x07_killed_process_has_one_effect", LEASE).await;
         trial.publish(body(1)).await;
         let ended = child::end(child::start(&format!("{point} {}", trial.source), &trial.url())).await;
         assert!(child::killed(&ended), "at {point}: {}", ended.status);

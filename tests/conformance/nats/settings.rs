@@ -51,7 +51,11 @@ pub(crate) async fn topology_conflicting() {
 
 /// N06: a cap that the consumer's concurrency reaches is refused at the start.
 pub(crate) async fn n06_cap_at_the_concurrency_is_refused() {
-    let trial = OnNats::on("n06_cap", Plain::with(LONG_LEASE, |nats| nats.max_ack_pending(16)).await).await;
+    let trial = OnNats::on(
+        "n06_cap_at_the_concurrency_is_refused",
+        Plain::with(LONG_LEASE, |nats| nats.max_ack_pending(16)).await,
+    )
+    .await;
     let ended = trial.run(trial.consumer(&Script::plain()).concurrency(16)).ended().await;
     let refused = ended.unwrap_err().to_string();
     assert!(refused.contains("at most 16") && refused.contains("takes 16"), "{refused}");
@@ -86,7 +90,7 @@ pub(crate) async fn what_is_missing_is_named() {
 
 /// Two sources that are subjects of one stream get their own messages each, and nothing of the rest.
 pub(crate) async fn two_subjects_of_one_stream_are_two_sources() {
-    let trial = OnNats::new("subjects").await;
+    let trial = OnNats::new("two_subjects_of_one_stream_are_two_sources").await;
     let root = &trial.source;
     let stream = trial.broker.make_stream(json!({ "name": root, "subjects": [format!("{root}.*")] })).await;
     let sources = ["a", "b"].map(|part| format!("{root}.{part}"));

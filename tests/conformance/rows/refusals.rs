@@ -7,7 +7,7 @@ use inboxed::broker::Settled;
 use inboxed::store::Reason;
 use inboxed::{RunError, UnknownType, on};
 
-use crate::adapter::{Adapter, Outgoing};
+use crate::adapter::{Adapter, Outgoing, report};
 use crate::handlers::{Script, apply, body};
 use crate::trial::{Deliveries, Trial, eventually, service};
 use crate::watch::Answer;
@@ -81,7 +81,7 @@ pub(crate) async fn unknown_type_skipped<A: Adapter>() {
 /// A delivery from before the window in which a duplicate would be noticed isn't run.
 pub(crate) async fn too_old<A: Adapter>() {
     if !A::DATED {
-        return println!("too_old refused: the broker dates messages itself");
+        return report("too_old", "refused: the broker dates messages itself");
     }
     let trial = Trial::<A>::new("too_old").await;
     let days = |days: u64| Some(SystemTime::now() - Duration::from_hours(24 * days));
@@ -103,7 +103,7 @@ pub(crate) async fn too_old<A: Adapter>() {
 /// A publisher's clock that is ten minutes off, to either side, makes no message too old and no claim too young.
 pub(crate) async fn clock_skew<A: Adapter>() {
     if !A::DATED {
-        return println!("clock_skew refused: the broker dates messages itself");
+        return report("clock_skew", "refused: the broker dates messages itself");
     }
     let trial = Trial::<A>::new("clock_skew").await;
     let skew = Duration::from_mins(10);
