@@ -6,7 +6,7 @@ use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Transport, W
 const SCHEMES: [(&str, &str, bool); 3] = [
     ("memory", "memory", cfg!(feature = "memory")),
     ("nats", "nats", cfg!(feature = "nats")),
-    ("tls", "nats-tls", cfg!(feature = "nats-tls")),
+    ("tls", "nats", cfg!(feature = "nats")),
 ];
 
 /// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`.
@@ -70,9 +70,7 @@ impl Broker {
             #[cfg(feature = "memory")]
             "memory" => Ok(Self::from_transport(crate::memory::Memory::new())),
             #[cfg(feature = "nats")]
-            "nats" => Ok(Self::from_transport(crate::nats::Nats::connect(url).await?)),
-            #[cfg(feature = "nats-tls")]
-            "tls" => Ok(Self::from_transport(crate::nats::Nats::connect(url).await?)),
+            "nats" | "tls" => Ok(Self::from_transport(crate::nats::Nats::connect(url).await?)),
             _ => Err(unavailable(scheme)),
         }
     }

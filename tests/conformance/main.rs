@@ -157,8 +157,8 @@ mod on_nats {
             login::user_with_password_is_let_in_and_others_are_not,
             login::token_is_let_in,
             login::key_is_let_in,
-            #[cfg(feature = "nats-tls")]
             login::certificate_is_checked,
+            unreadable::what_the_client_cannot_read_is_handled_all_the_same,
             processes::x05_sigterm_drains,
             #[cfg(feature = "testing")]
             processes::x07_killed_process_has_one_effect,

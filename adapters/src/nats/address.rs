@@ -3,23 +3,16 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 
 use super::error::NatsError;
 
-const PORT: u16 = 4222;
-
 /// The servers of a URL. Any of them will do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Address {
-    pub(super) servers: Vec<Server>,
-    pub(super) tls: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Server {
-    pub(super) host: String,
-    pub(super) port: u16,
+    /// Without credentials: async-nats prints them.
+    pub(super) servers: Vec<ServerAddr>,
 }
 
 /// Who asks. Never printed.
@@ -50,11 +43,27 @@ impl fmt::Debug for Credentials {
     }
 }
 
+impl Credentials {
+    /// Says who asks.
+    pub(super) async fn log_in(&self, options: ConnectOptions) -> Result<ConnectOptions, NatsError> {
+        Ok(match self {
+            Self::None => options,
+            Self::User { name, password } => options.user_and_password(name.clone(), password.clone()),
+            Self::Token(token) => options.token(token.clone()),
+            Self::Nkey(seed) => options.nkey(seed.trim().to_owned()),
+            Self::File(path) => options
+                .credentials_file(path)
+                .await
+                .map_err(|error| NatsError::Credentials(format!("{}: {error}", path.display())))?,
+        })
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Server { host, port }) in self.servers.iter().enumerate() {
+        for (index, server) in self.servers.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{host}:{port}")?;
+            write!(f, "{comma}{}:{}", server.host(), server.port())?;
         }
         Ok(())
     }
@@ -65,11 +74,9 @@ impl fmt::Display for Address {
 pub(super) fn parse(url: &str) -> Result<(Address, Credentials), NatsError> {
     // The URL may hold a password, so no error repeats any of it.
     let (scheme, rest) = url.split_once("://").ok_or(NatsError::Url("it has no scheme"))?;
-    let tls = match scheme {
-        "nats" => false,
-        "tls" => true,
-        _ => return Err(NatsError::Url("its scheme is neither `nats` nor `tls`")),
-    };
+    if !matches!(scheme, "nats" | "tls") {
+        return Err(NatsError::Url("its scheme is neither `nats` nor `tls`"));
+    }
     let mut credentials = Credentials::None;
     let mut servers = Vec::new();
     for part in rest.trim_end_matches('/').split(',') {
@@ -81,9 +88,13 @@ pub(super) fn parse(url: &str) -> Result<(Address, Credentials), NatsError> {
             }
             None => part,
         };
-        servers.push(server(host)?);
+        if host.is_empty() || host.contains(['/', '?', '#']) {
+            return Err(NatsError::Url("it is read as nats://USER:PASSWORD@HOST:PORT, without a path or parameters"));
+        }
+        let server = format!("{scheme}://{host}").parse::<ServerAddr>();
+        servers.push(server.map_err(|_| NatsError::Url("its host or port can't be one"))?);
     }
-    Ok((Address { servers, tls }, credentials))
+    Ok((Address { servers }, credentials))
 }
 
 fn credentials(user: &str) -> Result<Credentials, NatsError> {
@@ -97,28 +108,13 @@ fn credentials(user: &str) -> Result<Credentials, NatsError> {
     })
 }
 
-fn server(host: &str) -> Result<Server, NatsError> {
-    let (host, port) = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-        Some((host, port)) => (host, port.strip_prefix(':')),
-        None => match host.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (host, None),
-        },
-    };
-    if host.is_empty() || host.contains(['/', '?', '#']) {
-        return Err(NatsError::Url("it is read as nats://USER:PASSWORD@HOST:PORT, without a path or parameters"));
-    }
-    let port = port.map_or(Ok(PORT), str::parse).map_err(|_| NatsError::Url("its port isn't a number below 65536"))?;
-    Ok(Server { host: host.to_owned(), port })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn servers(url: &str) -> Vec<(String, u16)> {
         let servers = parse(url).unwrap().0.servers;
-        servers.into_iter().map(|server| (server.host, server.port)).collect()
+        servers.iter().map(|server| (server.host().to_owned(), server.port())).collect()
     }
 
     #[test]

@@ -1,33 +1,36 @@
-//! One connection to a server, from its greeting to its end. It never reconnects: what was begun on it ends with it, so that
-//! no settlement reaches a later connection, where a stream may have been made anew and the number be another message's.
-//!
-//! That is why no client crate is used. async-nats 0.51 reconnects inside, and what was queued for the old connection goes out
-//! on the new one; and it ends the connection at a header that isn't UTF-8, which then comes again for ever.
+//! One connection to a server, which is one generation of deliveries. async-nats would reconnect within its client, and what was
+//! queued for the old connection would go out on the new one, where a stream may have been made anew and the number be
+//! another message's. So it is kept from that, and a source is opened on a new client instead.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::error::Error as _;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use inboxed_runtime::Headers;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout};
+use async_nats::client::Request;
+use async_nats::jetstream::{Context, context};
+use async_nats::{Client, ConnectErrorKind, Event, HeaderMap, Message, RequestErrorKind, ServerError};
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
-use super::address::{Address, Credentials, Server};
+use super::address::{Address, Credentials};
 use super::error::NatsError;
-use super::login::{self, Info};
-use super::wire::{self, Message, Said};
 
 /// How long a server may take to let a client in.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// How often a server is asked whether it is there. One that says nothing for twice as long isn't.
+/// How often a server is asked whether it is there. One that doesn't answer twice isn't.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
-/// The number of the subscription that replies come to.
-const REPLIES: u64 = 1;
+/// How long an answer of JetStream's may take.
+pub(super) const ANSWER: Duration = Duration::from_secs(5);
+
+/// Where a client is sent that would reconnect: nobody listens there, and a refusal is immediate.
+const NOWHERE: &str = "nats://127.0.0.1:0";
+
+/// What may come to a source beside its messages before it is read.
+const WORDS: usize = 1_024;
 
 /// Whom to connect to, and as whom.
 #[derive(Clone, Debug)]
@@ -35,350 +38,211 @@ pub(super) struct Login {
     pub(super) address: Address,
     pub(super) credentials: Credentials,
     pub(super) name: Arc<str>,
-    #[cfg(feature = "nats-tls")]
     pub(super) roots: Option<std::path::PathBuf>,
 }
 
 /// A connection. Its clones are the same one; it is closed with the last.
 #[derive(Clone, Debug)]
-pub(super) struct Connection(Arc<Handle>);
-
-#[derive(Debug)]
-struct Handle {
-    shared: Arc<Shared>,
-    outgoing: mpsc::UnboundedSender<Vec<u8>>,
-    /// What the subjects of replies begin with.
-    inbox: String,
-    next: AtomicU64,
+pub(super) struct Connection {
+    pub(super) client: Client,
+    pub(super) jetstream: Context,
+    state: Arc<State>,
 }
 
-/// What the two tasks of a connection share with its users.
-#[derive(Debug)]
-struct Shared {
-    subscriptions: Mutex<HashMap<u64, mpsc::UnboundedSender<Delivered>>>,
-    requests: Mutex<HashMap<String, oneshot::Sender<Message>>>,
-    /// Whether anything came since the last look.
-    heard: AtomicBool,
+#[derive(Debug, Default)]
+struct State {
+    ended: watch::Sender<Option<End>>,
+    /// What the server last refused. It says so beside the request.
     refusal: Mutex<Option<String>>,
-    /// Why it has ended.
-    ended: watch::Sender<Option<String>>,
 }
 
-/// A message that came to a subscription, and when.
-#[derive(Debug)]
-pub(super) struct Delivered {
-    pub(super) at: Instant,
-    pub(super) message: Message,
+/// Why a connection has ended, or is taken for ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Lost,
+    Given(String),
 }
-
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-type Reader = BufReader<ReadHalf<Box<dyn Stream>>>;
-type Writer = WriteHalf<Box<dyn Stream>>;
 
 impl Login {
-    /// Connects to any of the servers.
-    pub(super) async fn connect(&self) -> Result<Connection, NatsError> {
-        let mut servers = self.address.servers.iter().collect::<Vec<_>>();
-        fastrand::shuffle(&mut servers);
-        let mut why = String::new();
-        for server in servers {
-            match timeout(GREETING, self.greet(server)).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(NatsError::Connect { why: reason, .. })) => why = reason,
-                Ok(Err(error)) => return Err(error),
-                Err(_) => why = format!("no greeting within {GREETING:?}"),
-            }
-        }
-        Err(NatsError::Connect { at: self.address.to_string(), why })
-    }
-
-    async fn greet(&self, Server { host, port }: &Server) -> Result<Connection, NatsError> {
-        let unreachable = |why: String| NatsError::Connect { at: format!("{host}:{port}"), why };
-        let failed = |error: std::io::Error| unreachable(error.to_string());
-        let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
-        // Without a buffer: what comes after the greeting may be TLS's.
-        let mut stream: Box<dyn Stream> = Box::new(stream);
-        let info = match wire::read(&mut BufReader::with_capacity(1, &mut stream)).await.map_err(failed)? {
-            Some(Said::Info(info)) => Info::read(&info)?,
-            Some(Said::Refusal(refusal)) => return Err(unreachable(refusal)),
-            _ => return Err(unreachable("it doesn't greet as NATS does".to_owned())),
-        };
-        let tls = self.address.tls || info.tls_required;
-        if tls {
-            stream = self.encrypt(stream, host).await?;
-        }
-        let (reader, mut writer) = tokio::io::split(stream);
-        let mut reader = BufReader::new(reader);
-        let connect = login::connect(&info, &self.name, tls, &self.credentials).await?;
-        writer.write_all(&connect).await.map_err(failed)?;
-        writer.flush().await.map_err(failed)?;
-        loop {
-            match wire::read(&mut reader).await.map_err(failed)? {
-                Some(Said::Pong) => return Ok(Connection::start(reader, writer)),
-                Some(Said::Refusal(refusal)) if refusal.to_ascii_lowercase().contains("authorization") => {
-                    return Err(NatsError::Denied(refusal));
+    /// Connects to any of the servers, for a source that has so many messages here at once.
+    pub(super) async fn connect(&self, in_flight: usize) -> Result<Connection, NatsError> {
+        let servers = &self.address.servers;
+        let state = Arc::<State>::default();
+        let mut options = async_nats::ConnectOptions::new()
+            .name(&self.name)
+            .ping_interval(PING_EVERY)
+            .connection_timeout(GREETING)
+            .request_timeout(None)
+            .subscription_capacity(in_flight.saturating_add(WORDS))
+            .ignore_discovered_servers()
+            // As many attempts as the first connection takes; on the way to nowhere they are over at once.
+            .max_reconnects(servers.len())
+            .event_callback({
+                let state = Arc::clone(&state);
+                move |event| {
+                    state.hear(event);
+                    std::future::ready(())
                 }
-                Some(Said::Refusal(refusal)) => return Err(unreachable(refusal)),
-                Some(_) => {}
-                None => return Err(unreachable("it has closed the connection".to_owned())),
-            }
+            });
+        if let Some(roots) = &self.roots {
+            options = options.add_root_certificates(roots.clone());
         }
+        let options = self.credentials.log_in(options).await?;
+        let client = options.connect(&servers[..]).await.map_err(|error| self.refused(&error))?;
+        let connection = Connection {
+            jetstream: context::ContextBuilder::new().timeout(ANSWER).build(client.clone()),
+            client,
+            state,
+        };
+        connection.client.set_server_pool(NOWHERE).await.map_err(|_| connection.why())?;
+        let version = connection.client.server_info().version;
+        // Before 2.9 a consumer has no name in its own request, and a pull no heartbeat.
+        if is_older(&version, (2, 9)) { Err(NatsError::TooOld(version)) } else { Ok(connection) }
     }
 
-    #[cfg(not(feature = "nats-tls"))]
-    #[allow(clippy::unused_async, reason = "with the feature it waits")]
-    async fn encrypt(&self, _: Box<dyn Stream>, _: &str) -> Result<Box<dyn Stream>, NatsError> {
-        Err(NatsError::TlsFeature)
-    }
-
-    #[cfg(feature = "nats-tls")]
-    async fn encrypt(&self, stream: Box<dyn Stream>, host: &str) -> Result<Box<dyn Stream>, NatsError> {
-        let stream = super::tls::connect(stream, host, self.roots.as_deref()).await?;
-        Ok(Box::new(stream))
+    fn refused(&self, error: &async_nats::ConnectError) -> NatsError {
+        match error.kind() {
+            ConnectErrorKind::Authentication => NatsError::Credentials(error.to_string()),
+            ConnectErrorKind::AuthorizationViolation => NatsError::Denied(error.to_string()),
+            ConnectErrorKind::Tls => NatsError::Tls(error.to_string()),
+            _ if is_of_tls(error) => NatsError::Tls(error.to_string()),
+            _ => NatsError::Connect { at: self.address.to_string(), why: error.to_string() },
+        }
     }
 }
 
 impl Connection {
-    fn start(reader: Reader, writer: Writer) -> Self {
-        let shared = Arc::new(Shared {
-            subscriptions: Mutex::default(),
-            requests: Mutex::default(),
-            heard: AtomicBool::new(true),
-            refusal: Mutex::default(),
-            ended: watch::Sender::new(None),
-        });
-        let (outgoing, frames) = mpsc::unbounded_channel();
-        tokio::spawn({
-            let (shared, outgoing) = (Arc::clone(&shared), outgoing.downgrade());
-            async move {
-                let why = tokio::select! {
-                    why = listen(reader, &shared, &outgoing) => why,
-                    () = shared.ended() => return,
-                };
-                shared.end(why);
-            }
-        });
-        tokio::spawn({
-            let shared = Arc::clone(&shared);
-            async move { shared.end(speak(writer, frames, &shared).await) }
-        });
-        let inbox = format!("_INBOX.{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let connection = Self(Arc::new(Handle { shared, outgoing, inbox, next: AtomicU64::new(REPLIES + 1) }));
-        connection.send(format!("SUB {}.* {REPLIES}\r\n", connection.0.inbox).into_bytes());
-        connection
-    }
-
     /// Why the connection has ended, or is taken for ended.
     pub(super) fn why(&self) -> NatsError {
-        let ended = self.0.shared.ended.borrow().clone();
-        NatsError::Ended(ended.unwrap_or_else(|| "it is closed".to_owned()))
-    }
-
-    /// Ends the connection: nothing that was begun on it reaches the server any more.
-    pub(super) fn end(&self, why: &str) {
-        self.0.shared.end(why.to_owned());
-    }
-
-    /// Sends a frame, in the order of the calls. After the end it goes nowhere.
-    pub(super) fn send(&self, frame: Vec<u8>) {
-        // An error says that the writing task is gone, which everybody is told by the connection's end.
-        let _ = self.0.outgoing.send(frame);
-    }
-
-    /// Publishes without waiting for anything.
-    pub(super) fn publish(&self, subject: &str, reply: &str, body: &[u8]) {
-        self.send(wire::publish(subject, reply, &Headers::default(), body));
-    }
-
-    /// Asks, and waits for the reply as long as the caller does.
-    pub(super) async fn request(&self, subject: &str, headers: &Headers, body: &[u8]) -> Result<Message, NatsError> {
-        let shared = &self.0.shared;
-        let reply = format!("{}.{}", self.0.inbox, self.0.next.fetch_add(1, Ordering::Relaxed));
-        let (sender, receiver) = oneshot::channel();
-        lock(&shared.requests).insert(reply.clone(), sender);
-        let _forgotten_when_dropped = Waiting { shared, reply: &reply };
-        if shared.ended.borrow().is_some() {
-            return Err(self.why());
-        }
-        self.send(wire::publish(subject, &reply, headers, body));
-        let message = receiver.await.map_err(|_| self.why())?;
-        match message.status {
-            Some((503, _)) => Err(NatsError::NoResponders(subject.to_owned())),
-            _ => Ok(message),
-        }
-    }
-
-    /// The same, for so long and no longer.
-    pub(super) async fn ask(&self, subject: &str, body: &[u8], limit: Duration) -> Result<Message, NatsError> {
-        let reply = timeout(limit, self.request(subject, &Headers::default(), body)).await;
-        reply.unwrap_or_else(|_| {
-            // A client without a right hears of it beside its request.
-            let refusal = lock(&self.0.shared.refusal).take();
-            Err(match refusal {
-                Some(refusal) => NatsError::Denied(refusal),
-                None => NatsError::silence(subject, limit),
-            })
+        NatsError::Ended(match &*self.state.ended.borrow() {
+            Some(End::Given(why)) => why.clone(),
+            Some(End::Lost) => "it was lost".to_owned(),
+            None => "it is closed".to_owned(),
         })
     }
 
-    /// A subscription to inboxes of its own: what their subjects begin with, and what comes.
-    pub(super) fn subscribe(&self) -> Subscription {
-        let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let inbox = format!("_INBOX.{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let (sender, delivered) = mpsc::unbounded_channel();
-        lock(&self.0.shared.subscriptions).insert(number, sender);
-        if self.0.shared.ended.borrow().is_some() {
-            lock(&self.0.shared.subscriptions).clear();
-        }
-        self.send(format!("SUB {inbox}.* {number}\r\n").into_bytes());
-        Subscription { connection: self.clone(), number, inbox, delivered }
+    pub(super) fn is_over(&self) -> bool {
+        self.state.ended.borrow().is_some()
     }
-}
 
-/// A subscription. Dropped, it ends, and what is still on its way to it is given back to the server.
-#[derive(Debug)]
-pub(super) struct Subscription {
-    connection: Connection,
-    number: u64,
-    pub(super) inbox: String,
-    pub(super) delivered: mpsc::UnboundedReceiver<Delivered>,
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        self.connection.send(format!("UNSUB {}\r\n", self.number).into_bytes());
-        lock(&self.connection.0.shared.subscriptions).remove(&self.number);
-        self.delivered.close();
-        while let Ok(Delivered { message, .. }) = self.delivered.try_recv() {
-            give_back(&message, |frame| self.connection.send(frame));
-        }
+    /// Whether it broke, rather than was given up here.
+    pub(super) fn was_lost(&self) -> bool {
+        *self.state.ended.borrow() == Some(End::Lost)
     }
-}
 
-/// Lets the server hand out a message again at once, if it is one of a stream.
-pub(super) fn give_back(message: &Message, send: impl FnOnce(Vec<u8>)) {
-    if let Some(reply) = message.reply.as_ref().filter(|reply| reply.starts_with("$JS.ACK.")) {
-        send(wire::publish(reply, "", &Headers::default(), b"-NAK"));
-    }
-}
-
-/// Somebody who waits for a reply.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    reply: &'a str,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        lock(&self.shared.requests).remove(self.reply);
-    }
-}
-
-impl Shared {
     /// Waits for the end of the connection.
-    async fn ended(&self) {
+    pub(super) async fn over(&self) -> NatsError {
         // The sender is here, so that waiting can't fail.
-        let _ = self.ended.subscribe().wait_for(Option::is_some).await;
+        let _ = self.state.ended.subscribe().wait_for(Option::is_some).await;
+        self.why()
     }
 
-    fn end(&self, why: String) {
+    /// The client's task is gone, whatever it has said.
+    pub(super) fn lost(&self) {
+        self.state.end(End::Lost);
+    }
+
+    /// Ends the connection: nothing that is begun later reaches the server.
+    pub(super) async fn end(&self, why: String) {
+        self.state.end(End::Given(why));
+        // The client's only way to close while others hold it; where it would reconnect to nobody listens.
+        let _ = timeout(GREETING, self.client.force_reconnect()).await;
+    }
+
+    /// Asks, and waits for the reply as long as the caller does.
+    pub(super) async fn request(&self, subject: &str, headers: HeaderMap, body: Bytes) -> Result<Message, NatsError> {
+        if self.is_over() {
+            return Err(self.why());
+        }
+        let request = Request::new().headers(headers).payload(body).timeout(None);
+        let answer = self.client.send_request(subject.to_owned(), request).await;
+        answer.map_err(|error| match error.kind() {
+            RequestErrorKind::NoResponders => NatsError::NoResponders(subject.to_owned()),
+            RequestErrorKind::TimedOut => NatsError::silence(subject, ANSWER),
+            RequestErrorKind::InvalidSubject | RequestErrorKind::MaxPayloadExceeded => {
+                NatsError::Message(error.to_string())
+            }
+            RequestErrorKind::Other => self.why(),
+        })
+    }
+
+    /// The same, for so long and no longer.
+    pub(super) async fn ask(
+        &self,
+        subject: &str,
+        body: impl Into<Bytes>,
+        limit: Duration,
+    ) -> Result<Message, NatsError> {
+        let reply = timeout(limit, self.request(subject, HeaderMap::new(), body.into())).await;
+        reply.unwrap_or_else(|_| Err(self.silent(subject, limit)))
+    }
+
+    /// Why an answer didn't come in time: what isn't allowed is heard of beside the request.
+    pub(super) fn silent(&self, what: &str, limit: Duration) -> NatsError {
+        match self.state.refusal().take() {
+            Some(refusal) => NatsError::Denied(refusal),
+            None => NatsError::silence(what, limit),
+        }
+    }
+
+    /// Lets the server hand out a message again at once, if it is one of a stream.
+    pub(super) async fn give_back(&self, message: &Message) {
+        if let Some(reply) = message.reply.as_ref().filter(|reply| reply.starts_with("$JS.ACK."))
+            && !self.is_over()
+        {
+            // An error says that the connection is gone, and with it the delivery.
+            let _ = self.client.publish(reply.clone(), Bytes::from_static(b"-NAK")).await;
+        }
+    }
+}
+
+impl State {
+    fn end(&self, end: End) {
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             if first {
-                *ended = Some(why);
+                *ended = Some(end);
             }
             first
         });
-        // Whoever waits for these learns of the end.
-        lock(&self.subscriptions).clear();
-        lock(&self.requests).clear();
     }
-}
 
-/// Reads until the connection ends, and answers why it did.
-async fn listen(mut reader: Reader, shared: &Shared, outgoing: &mpsc::WeakUnboundedSender<Vec<u8>>) -> String {
-    let send = |frame: Vec<u8>| {
-        if let Some(outgoing) = outgoing.upgrade() {
-            let _ = outgoing.send(frame);
-        }
-    };
-    loop {
-        let said = match wire::read(&mut reader).await {
-            Ok(Some(said)) => said,
-            Ok(None) => {
-                let refusal = lock(&shared.refusal).take();
-                return refusal.unwrap_or_else(|| "the server has closed it".to_owned());
-            }
-            Err(error) => return error.to_string(),
-        };
-        shared.heard.store(true, Ordering::Relaxed);
-        match said {
-            Said::Ping => send(b"PONG\r\n".to_vec()),
-            Said::Refusal(refusal) => {
+    fn refusal(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Disconnected | Event::Closed => self.end(End::Lost),
+            Event::LameDuckMode => self.end(End::Given("the server goes down".to_owned())),
+            Event::ServerError(ServerError::Other(refusal)) => {
                 tracing::warn!(%refusal, "the NATS server complains");
-                *lock(&shared.refusal) = Some(refusal);
+                *self.refusal() = Some(refusal);
             }
-            Said::Message(message) if message.subscription == REPLIES => {
-                let waiting = lock(&shared.requests).remove(&message.subject);
-                if let Some(waiting) = waiting {
-                    // An error says that the time was up, and nobody waits any more.
-                    let _ = waiting.send(message);
-                }
-            }
-            Said::Message(message) => {
-                let subscription = lock(&shared.subscriptions).get(&message.subscription).cloned();
-                let delivered = Delivered { at: Instant::now(), message };
-                let left = match subscription {
-                    Some(subscription) => subscription.send(delivered).err().map(|error| error.0),
-                    None => Some(delivered),
-                };
-                if let Some(left) = left {
-                    give_back(&left.message, send);
-                }
-            }
-            Said::Pong | Said::Info(_) => {}
+            _ => {}
         }
     }
 }
 
-/// Writes what is to be sent until the connection ends, and answers why it did.
-async fn speak(mut writer: Writer, mut frames: mpsc::UnboundedReceiver<Vec<u8>>, shared: &Shared) -> String {
-    let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-    ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut silent = 0;
-    let mut some = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            () = shared.ended() => return String::new(),
-            count = frames.recv_many(&mut some, 64) => if count == 0 {
-                let _ = timeout(PING_EVERY, writer.shutdown()).await;
-                return "it is closed".to_owned();
-            },
-            _ = ping.tick() => {
-                silent = if shared.heard.swap(false, Ordering::Relaxed) { 0 } else { silent + 1 };
-                if silent == 2 {
-                    return format!("the server said nothing for {:?}", PING_EVERY * 2);
-                }
-                some.push(b"PING\r\n".to_vec());
-            }
-        }
-        let written = async {
-            writer.write_all(&some.concat()).await?;
-            writer.flush().await
-        };
-        match timeout(PING_EVERY * 2, written).await {
-            Ok(Ok(())) => some.clear(),
-            Ok(Err(error)) => return error.to_string(),
-            Err(_) => return format!("the server took nothing for {:?}", PING_EVERY * 2),
-        }
-    }
+/// Whether the handshake has failed, which comes as an error of input and output.
+fn is_of_tls(error: &async_nats::ConnectError) -> bool {
+    let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    io.and_then(io::Error::get_ref).is_some_and(|error| error.is::<async_nats::rustls::Error>())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Whether a version's first two numbers are below these. One that can't be read counts as current.
+fn is_older(version: &str, least: (u32, u32)) -> bool {
+    let mut parts = version.trim_start_matches('v').split('.').map(str::parse);
+    matches!((parts.next(), parts.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_compared_by_number() {
+        assert!(is_older("2.8.4", (2, 9)) && is_older("v1.99", (2, 9)));
+        assert!(!["2.9.10", "2.10.0", "v3.0", "2.15.1-beta", "main"].iter().any(|version| is_older(version, (2, 9))));
+    }
 }

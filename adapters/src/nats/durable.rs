@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::consumer::{AckPolicy, Config, Info};
 use inboxed_runtime::broker::Wanted;
 
-use super::api::{ALREADY_THERE, ConsumerConfig, ConsumerInfo, duration, nanos};
+use super::api::ALREADY_THERE;
 use super::connection::Connection;
 use super::error::NatsError;
 use super::options::Options;
@@ -45,26 +47,25 @@ pub(super) async fn open(
                 "isn't there, and `.existing_only()` forbids to make it: make it first".to_owned(),
             ));
         }
-        let config = ConsumerConfig {
-            durable_name: durable.clone(),
-            ack_policy: "explicit".to_owned(),
-            deliver_policy: "all".to_owned(),
-            ack_wait: nanos(options.ack_wait),
+        let config = Config {
+            durable_name: Some(durable.clone()),
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: options.ack_wait,
             // Without a limit: the server's count rises at each restart too, and what reaches a limit is never seen again.
             max_deliver: -1,
             max_ack_pending: options.cap(wanted.in_flight),
             filter_subject: subject.clone().unwrap_or_default(),
-            ..ConsumerConfig::default()
+            ..Config::default()
         };
-        found = match server.create_consumer(&stream.name, &config).await {
+        found = match server.create_consumer(&stream.name, durable, &config).await {
             Ok(made) => Some(made),
-            Err(NatsError::JetStream { code, .. }) if ALREADY_THERE.contains(&code) => {
+            Err(NatsError::JetStream { code, .. }) if ALREADY_THERE.contains(&ErrorCode(code)) => {
                 server.consumer(&stream.name, durable).await?
             }
             Err(error) => return Err(error),
         };
     }
-    let Some(ConsumerInfo { config, .. }) = found else {
+    let Some(Info { config, .. }) = found else {
         return Err(NatsError::Silent(format!("durable `{durable}` goes as soon as it is made")));
     };
     check(&config, place, wanted, options)
@@ -75,7 +76,7 @@ fn wrong(place: &Place, difference: String) -> NatsError {
 }
 
 /// Refuses what would lose messages or stand still, and warns of what would repeat them.
-fn check(config: &ConsumerConfig, place: &Place, wanted: &Wanted, options: &Options) -> Result<Durable, NatsError> {
+fn check(config: &Config, place: &Place, wanted: &Wanted, options: &Options) -> Result<Durable, NatsError> {
     let refuse = |difference: String| Err(wrong(place, difference));
     let warn = |what: &str, cure: &str| {
         tracing::warn!(stream = %place.stream.name, durable = %place.durable, "the durable {what}: {cure}");
@@ -85,11 +86,11 @@ fn check(config: &ConsumerConfig, place: &Place, wanted: &Wanted, options: &Opti
     if let Some(subject) = config.deliver_subject.as_ref().filter(|subject| !subject.is_empty()) {
         return refuse(format!("pushes to `{subject}`, and a pull consumer is needed: name another by `.durable(…)`"));
     }
-    if config.ack_policy != "explicit" {
+    if config.ack_policy != AckPolicy::Explicit {
         return refuse(format!(
             "has the acknowledgement policy `{}`, under which messages are lost; `explicit` is needed: name another by \
              `.durable(…)`",
-            config.ack_policy
+            format!("{:?}", config.ack_policy).to_ascii_lowercase()
         ));
     }
     if config.headers_only {
@@ -132,7 +133,7 @@ fn check(config: &ConsumerConfig, place: &Place, wanted: &Wanted, options: &Opti
         _ => {}
     }
     let shortest = config.backoff.iter().copied().min().unwrap_or(config.ack_wait);
-    let lease = duration(shortest).unwrap_or(options.ack_wait);
+    let lease = if shortest.is_zero() { options.ack_wait } else { shortest };
     if lease < SHORTEST_LEASE {
         return refuse(format!(
             "takes a message back after {lease:?}, and that can't be kept up over a network, where {SHORTEST_LEASE:?} is \
@@ -142,19 +143,20 @@ fn check(config: &ConsumerConfig, place: &Place, wanted: &Wanted, options: &Opti
     if !config.backoff.is_empty() {
         let what = format!(
             "has a backoff that overrides its acknowledgement wait of {:?}: a message is taken back after {lease:?}",
-            duration(config.ack_wait).unwrap_or_default()
+            config.ack_wait
         );
         warn(&what, "make it without a backoff; retries are delayed by the consumer's own policy");
     } else if lease < SHORT_LEASE {
         let what = format!("takes a message back after {lease:?}, and less than {SHORT_LEASE:?} is short");
         warn(&what, &format!("set the acknowledgement wait by {edit} --wait=30s`"));
     }
-    if let Some(idle) = duration(config.inactive_threshold) {
+    if !config.inactive_threshold.is_zero() {
         warn(
-            &format!("is deleted when nobody pulls for {idle:?}"),
+            &format!("is deleted when nobody pulls for {:?}", config.inactive_threshold),
             "lift that, or each longer stop replays the stream",
         );
     }
-    let most = if config.max_batch == 0 { usize::MAX } else { config.max_batch };
-    Ok(Durable { lease, cap, most, longest: duration(config.max_expires) })
+    let most = usize::try_from(config.max_batch).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
+    let longest = Some(config.max_expires).filter(|longest| !longest.is_zero());
+    Ok(Durable { lease, cap, most, longest })
 }

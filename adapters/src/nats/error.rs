@@ -34,9 +34,9 @@ pub enum NatsError {
     /// There is nobody on the server to answer.
     #[error("`{0}` is answered by nobody on the NATS server: is JetStream on (`nats-server -js`)?")]
     NoResponders(String),
-    /// The server speaks TLS only.
-    #[error("the NATS server wants TLS: build with the feature `nats-tls`")]
-    TlsFeature,
+    /// The message can't be published as it is.
+    #[error("the message can't be published: {0}")]
+    Message(String),
     /// TLS can't be set up.
     #[error("TLS with the NATS server can't be set up: {0}")]
     Tls(String),
@@ -44,7 +44,7 @@ pub enum NatsError {
     #[error("the NATS server has version {0}, and 2.9 or later is needed")]
     TooOld(String),
     /// JetStream says no.
-    #[error("JetStream refuses `{request}`: {description} (error {code})")]
+    #[error("JetStream refuses `{request}`: {description}")]
     JetStream {
         /// What it was asked.
         request: String,

@@ -14,6 +14,10 @@
 //! and the source is opened again. What the server is set up with is read at each opening, and refused or warned about if
 //! messages would be lost or stand still. Servers from 2.9 on will do.
 //!
+//! A message with a header that the NATS client can't read, one that isn't UTF-8 for one, ends the connection it comes on. It is
+//! then read from the stream by its number and handled like any other; but each of its deliveries costs a connection, and
+//! what that had in flight comes again after its lease.
+//!
 //! ```no_run
 //! use inboxed_adapters::nats::{Binding, Nats};
 //!
@@ -30,15 +34,14 @@ mod api;
 mod connection;
 mod durable;
 mod error;
-mod login;
+mod headers;
 mod options;
 mod place;
 mod publisher;
+mod pulls;
 mod settler;
 mod source;
-#[cfg(feature = "nats-tls")]
-mod tls;
-mod wire;
+mod unreadable;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -56,6 +59,7 @@ use self::place::Place;
 pub use self::publisher::Publisher;
 pub use self::settler::{NatsSettler, NatsToken};
 pub use self::source::NatsSource;
+use self::unreadable::Suspicions;
 
 /// NATS JetStream. See the [module](self) for what it does.
 #[derive(Clone, Debug)]
@@ -64,6 +68,7 @@ pub struct Nats {
     options: Options,
     /// Where each source was found the last time.
     places: Arc<Mutex<HashMap<String, Place>>>,
+    suspicions: Suspicions,
 }
 
 impl Nats {
@@ -74,14 +79,8 @@ impl Nats {
     /// [`NatsError::Url`].
     pub fn new(url: &str) -> Result<Self, NatsError> {
         let (address, credentials) = address::parse(url)?;
-        let login = Login {
-            address,
-            credentials,
-            name: Arc::from("inboxed"),
-            #[cfg(feature = "nats-tls")]
-            roots: None,
-        };
-        Ok(Self { login, options: Options::default(), places: Arc::default() })
+        let login = Login { address, credentials, name: Arc::from("inboxed"), roots: None };
+        Ok(Self { login, options: Options::default(), places: Arc::default(), suspicions: Suspicions::default() })
     }
 
     /// The servers of a URL, as [`Nats::new`], one of which must let us in now.
@@ -90,7 +89,7 @@ impl Nats {
     /// [`NatsError`], which says what is wrong.
     pub async fn connect(url: &str) -> Result<Self, NatsError> {
         let nats = Self::new(url)?;
-        nats.login.connect().await?;
+        nats.login.connect(0).await?;
         Ok(nats)
     }
 
@@ -107,7 +106,6 @@ impl Nats {
     }
 
     /// Trusts the certificates in this PEM file instead of the system's.
-    #[cfg(feature = "nats-tls")]
     pub fn root_certificates(mut self, path: impl Into<PathBuf>) -> Self {
         self.login.roots = Some(path.into());
         self
@@ -187,10 +185,10 @@ impl Transport for Nats {
     }
 
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<NatsSource, BrokerError> {
-        let server = self.login.connect().await?;
+        let server = self.login.connect(wanted.in_flight).await?;
         let place = place::find(&server, name, &wanted.service, &self.options, self.place(name).as_ref()).await?;
         self.remember(name, place.clone());
         let durable = durable::open(&server, &place, wanted, &self.options).await?;
-        Ok(NatsSource::new(server, name, &place, durable, wanted))
+        Ok(NatsSource::open(server, name, &place, durable, wanted, self.suspicions.of(name)).await?)
     }
 }

@@ -1,6 +1,9 @@
 //! Where a source's messages are: the stream, and in it the subject. The durable is the service's place in it.
 
-use super::api::{ALREADY_THERE, StreamConfig, nanos};
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::stream::Config;
+
+use super::api::ALREADY_THERE;
 use super::connection::Connection;
 use super::error::NatsError;
 use super::options::{Binding, Options};
@@ -8,7 +11,7 @@ use super::options::{Binding, Options};
 /// A stream, and the part of it that a source stands for.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) stream: StreamConfig,
+    pub(super) stream: Config,
     /// All of the stream without it.
     pub(super) subject: Option<String>,
     pub(super) durable: String,
@@ -53,12 +56,12 @@ pub(super) async fn find(
     Ok(Place { stream: found, subject, durable, ours })
 }
 
-async fn existing(server: &Connection, stream: &str, source: &str) -> Result<StreamConfig, NatsError> {
+async fn existing(server: &Connection, stream: &str, source: &str) -> Result<Config, NatsError> {
     let missing = || NatsError::NoStream(format!("there is no stream `{stream}` for source `{source}`: make it first"));
     server.stream(stream).await?.ok_or_else(missing)
 }
 
-async fn by_name(server: &Connection, source: &str) -> Result<Option<StreamConfig>, NatsError> {
+async fn by_name(server: &Connection, source: &str) -> Result<Option<Config>, NatsError> {
     if is_valid(source) { server.stream(source).await } else { Ok(None) }
 }
 
@@ -67,7 +70,7 @@ async fn create(
     source: &str,
     options: &Options,
     before: Option<&Place>,
-) -> Result<StreamConfig, NatsError> {
+) -> Result<Config, NatsError> {
     if let Some(before) = before.filter(|before| !before.ours) {
         return Err(NatsError::NoStream(format!(
             "stream `{}` of source `{source}` is gone, and wasn't made here: make it again",
@@ -83,19 +86,18 @@ async fn create(
         return Err(NatsError::NoStream(format!("no stream holds the subjects `{source}`: make one first")));
     }
     let name = source.replace('.', "_");
-    let config = StreamConfig {
+    let config = Config {
         name: valid(name, "stream", "name it by `.source(…, Binding::stream(…))`")?,
         subjects: vec![source.to_owned()],
-        storage: "file".to_owned(),
-        retention: "limits".to_owned(),
-        max_age: nanos(options.max_age),
+        max_age: options.max_age,
+        ..Config::default()
     };
     match server.create_stream(&config).await {
         Ok(created) => {
             tracing::info!(stream = %created.name, subject = source, max_age = ?options.max_age, "the stream was made");
             Ok(created)
         }
-        Err(NatsError::JetStream { code, .. }) if ALREADY_THERE.contains(&code) => {
+        Err(NatsError::JetStream { code, .. }) if ALREADY_THERE.contains(&ErrorCode(code)) => {
             // Another consumer was first; what it made holds the same subject, or it is something else of this name.
             let made = existing(server, &config.name, source).await?;
             if made.subjects == config.subjects {

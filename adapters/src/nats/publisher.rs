@@ -1,17 +1,16 @@
 //! Publishing, and waiting until the stream has the message.
 
-use std::time::Duration;
-
+use async_nats::jetstream::publish::PublishAck;
+use async_nats::jetstream::response::Response;
 use bytes::Bytes;
 use inboxed_runtime::Headers;
 use tokio::time::timeout;
 
 use super::Nats;
-use super::api::{Published, answer};
-use super::connection::Connection;
+use super::api::refusal;
+use super::connection::{ANSWER, Connection};
 use super::error::NatsError;
-
-const ANSWER: Duration = Duration::from_secs(5);
+use super::headers;
 
 /// Publishes to streams, over one connection.
 #[derive(Clone, Debug)]
@@ -23,7 +22,7 @@ impl Nats {
     /// # Errors
     /// [`NatsError`], which says what is wrong.
     pub async fn publisher(&self) -> Result<Publisher, NatsError> {
-        Ok(Publisher(self.login.connect().await?))
+        Ok(Publisher(self.login.connect(0).await?))
     }
 }
 
@@ -50,19 +49,16 @@ impl Publisher {
         body: impl Into<Bytes>,
         headers: impl Into<Headers>,
     ) -> Result<Option<u64>, NatsError> {
-        let (body, headers) = (body.into(), headers.into());
+        let headers = headers::sent(&headers.into())?;
         if subject.is_empty() || subject.contains(|char: char| char.is_whitespace() || char.is_control()) {
             return Err(NatsError::Name(subject.to_owned(), "subject", "choose another"));
         }
-        let unfit = |text: &[u8]| text.iter().any(|byte| matches!(byte, b'\r' | b'\n'));
-        if headers.iter().any(|(name, value)| name.contains(':') || unfit(name.as_bytes()) || unfit(value)) {
-            return Err(NatsError::Protocol(
-                "a header that is to be sent has a line break, or a colon in its name".to_owned(),
-            ));
+        let reply = timeout(ANSWER, self.0.request(subject, headers, body.into())).await;
+        let reply = reply.map_err(|_| self.0.silent(subject, ANSWER))??;
+        match serde_json::from_slice(&reply.payload) {
+            Ok(Response::Ok(PublishAck { sequence, duplicate, .. })) => Ok((!duplicate).then_some(sequence)),
+            Ok(Response::Err { error }) => Err(refusal(subject, &error)),
+            Err(error) => Err(NatsError::Protocol(format!("the answer to a message for `{subject}`: {error}"))),
         }
-        let reply = timeout(ANSWER, self.0.request(subject, &headers, &body)).await;
-        let reply = reply.map_err(|_| NatsError::silence(subject, ANSWER))??;
-        let Published { seq, duplicate } = answer(subject, &reply.body)?;
-        Ok((!duplicate).then_some(seq))
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::HeaderMap;
+use bytes::Bytes;
 use futures_util::future::join_all;
-use inboxed_runtime::Headers;
 use inboxed_runtime::broker::{Lease, Settled, Settlement, Settler};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -65,7 +66,7 @@ impl NatsSettler {
             return Settled::Lost;
         }
         state.settled = true;
-        match self.server.ask(&delivery.reply, word.as_bytes(), CONFIRMATION).await {
+        match self.server.ask(&delivery.reply, word, CONFIRMATION).await {
             Ok(_) => Settled::Confirmed,
             Err(_) => Settled::Lost,
         }
@@ -78,7 +79,7 @@ impl NatsSettler {
         }
         let asked_at = Instant::now();
         // How long this may take is the caller's to say.
-        if self.server.request(&delivery.reply, &Headers::default(), b"+WPI").await.is_err() {
+        if self.server.request(&delivery.reply, HeaderMap::new(), Bytes::from_static(b"+WPI")).await.is_err() {
             return Lease::Lost;
         }
         state.lease_ends = asked_at + self.lease;

@@ -1,20 +1,24 @@
 //! Pulling: never more than there is room for, so that no message grows old here unseen.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use async_nats::Message;
+use async_nats::jetstream::stream::StorageType;
 use inboxed_runtime::Received;
 use inboxed_runtime::broker::{BrokerError, Capabilities, Incoming, Source, Wanted};
 use serde_json::json;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::api::{duration, nanos};
-use super::connection::{Connection, Delivered, Subscription, give_back};
+use super::connection::Connection;
 use super::durable::Durable;
 use super::error::NatsError;
+use super::headers;
 use super::place::Place;
+use super::pulls::{Delivered, Pulls};
 use super::settler::{NatsSettler, NatsToken};
-use super::wire::Message;
+use super::unreadable::{Search, Suspicion};
 
 /// How long a pull waits at the server for messages.
 const PULL: Duration = Duration::from_secs(30);
@@ -38,7 +42,11 @@ pub struct NatsSource {
     limits: Durable,
     capabilities: Capabilities,
     wanted: Wanted,
-    pulls: Subscription,
+    pulls: Pulls,
+    /// What comes first: messages that don't come by a pull.
+    unreadable: VecDeque<Incoming<NatsToken>>,
+    suspicion: Suspicion,
+    opened_at: Instant,
     /// The pull that waits at the server.
     open: Option<Pull>,
     count: u64,
@@ -62,21 +70,33 @@ enum Said {
 }
 
 impl NatsSource {
-    pub(super) fn new(server: Connection, name: &str, place: &Place, limits: Durable, wanted: &Wanted) -> Self {
+    pub(super) async fn open(
+        server: Connection,
+        name: &str,
+        place: &Place,
+        limits: Durable,
+        wanted: &Wanted,
+        suspicion: Suspicion,
+    ) -> Result<Self, NatsError> {
         let mut capabilities = Capabilities::default();
         capabilities.ordered = limits.cap == Some(1);
         capabilities.groups = true;
-        capabilities.persistent = place.stream.storage == "file";
+        capabilities.persistent = place.stream.storage == StorageType::File;
         capabilities.lease = Some(limits.lease);
         capabilities.delivery_count = true;
         capabilities.delayed_retry = true;
         capabilities.replay = true;
         capabilities.position = true;
-        capabilities.retention = duration(place.stream.max_age);
-        Self {
-            pulls: server.subscribe(),
+        capabilities.retention = Some(place.stream.max_age).filter(|age| !age.is_zero());
+        let source = Arc::from(name);
+        let search = Search { server: &server, source: &source, place, lease: limits.lease, suspicion: &suspicion };
+        Ok(Self {
+            unreadable: search.find().await,
+            suspicion,
+            opened_at: Instant::now(),
+            pulls: Pulls::open(&server).await?,
             server,
-            name: Arc::from(name),
+            name: source,
             stream: place.stream.name.clone(),
             durable: place.durable.clone(),
             limits,
@@ -86,33 +106,37 @@ impl NatsSource {
             count: 0,
             suspicious: true,
             stalled: false,
-        }
+        })
     }
 
     /// Asks for this many messages.
-    fn pull(&mut self, free: usize) {
+    async fn pull(&mut self, free: usize) -> Result<(), NatsError> {
         let batch = free.min(self.limits.most);
         let expires = self.limits.longest.map_or(PULL, |longest| longest.min(PULL));
         self.count += 1;
         let inbox = format!("{}.{}", self.pulls.inbox, self.count);
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut request = json!({ "batch": batch, "expires": nanos(expires) });
         // A heartbeat must come twice at least while a pull waits.
         if expires >= HEARTBEAT * 2 {
             request["idle_heartbeat"] = nanos(HEARTBEAT).into();
         }
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream, self.durable);
-        self.server.publish(&subject, &inbox, request.to_string().as_bytes());
+        let asked = self.server.client.publish_with_reply(subject, inbox.clone(), request.to_string().into()).await;
+        asked.map_err(|_| self.server.why())?;
         self.open = Some(Pull { inbox, left: batch });
+        Ok(())
     }
 
     /// Takes in what came: a message to hand on, or the server's word about a pull.
-    fn take(
+    async fn take(
         &mut self,
         Delivered { at, message }: Delivered,
         batch: &mut Vec<Incoming<NatsToken>>,
     ) -> Result<Said, NatsError> {
-        if let Some((status, text)) = &message.status {
-            return self.status(*status, text, &message.subject);
+        // A message may be published with a status of its own, and only the server's word has no reply.
+        if let (Some(status), None) = (message.status, &message.reply) {
+            return self.status(status.as_u16(), message.description.as_deref().unwrap_or_default(), &message.subject);
         }
         if let Some(pull) = &mut self.open {
             pull.left = pull.left.saturating_sub(1);
@@ -123,7 +147,7 @@ impl NatsSource {
         self.suspicious = true;
         // While the consumer fetched nothing, its lease went on.
         if at.elapsed() > self.limits.lease / 3 {
-            give_back(&message, |frame| self.server.send(frame));
+            self.server.give_back(&message).await;
         } else {
             batch.push(self.incoming(at, message)?);
         }
@@ -150,11 +174,11 @@ impl NatsSource {
     }
 
     fn incoming(&self, at: Instant, message: Message) -> Result<Incoming<NatsToken>, NatsError> {
-        let reply = message.reply.unwrap_or_default();
+        let reply = message.reply.as_deref().unwrap_or_default().to_owned();
         let facts =
             Facts::read(&reply).ok_or_else(|| NatsError::Protocol(format!("a delivery with reply `{reply}`")))?;
-        let mut received = Received::new(Arc::clone(&self.name), message.body);
-        received.headers = message.headers;
+        let mut received = Received::new(Arc::clone(&self.name), message.payload);
+        received.headers = headers::received(message.headers.as_ref());
         received.sent_at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(facts.stored_at));
         received.position = Some(facts.sequence);
         received.delivery_count = facts.deliveries;
@@ -170,7 +194,7 @@ impl NatsSource {
         }
         let info = timeout(LOOK, self.server.consumer(&self.stream, &self.durable)).await;
         let Ok(Ok(Some(info))) = info else { return };
-        let unacknowledged = usize::try_from(info.num_ack_pending).unwrap_or_default();
+        let unacknowledged = info.num_ack_pending;
         self.suspicious = unacknowledged > 0 || info.paused;
         let full = self.limits.cap.filter(|cap| *cap > 1 && unacknowledged >= *cap);
         let reason = match full {
@@ -195,34 +219,43 @@ impl NatsSource {
         }
     }
 
+    /// What has come already, as far as there is room.
+    async fn take_ready(&mut self, free: usize, batch: &mut Vec<Incoming<NatsToken>>) -> Result<(), NatsError> {
+        while batch.len() < free
+            && let Some(delivered) = self.pulls.ready()
+        {
+            self.take(delivered, batch).await?;
+        }
+        Ok(())
+    }
+
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<NatsToken>>, NatsError> {
+        if !self.unreadable.is_empty() {
+            let some = free.min(self.unreadable.len());
+            return Ok(self.unreadable.drain(..some).collect());
+        }
         let mut silent_since = Instant::now();
         loop {
             let mut batch = Vec::new();
-            while batch.len() < free
-                && let Ok(delivered) = self.pulls.delivered.try_recv()
-            {
-                self.take(delivered, &mut batch)?;
-            }
+            self.take_ready(free, &mut batch).await?;
             if !batch.is_empty() {
                 self.flows();
                 return Ok(batch);
             }
             if self.open.is_none() {
-                self.pull(free);
+                self.pull(free).await?;
             }
-            let delivered = timeout_at(silent_since + SILENCE, self.pulls.delivered.recv()).await;
+            let delivered = tokio::select! {
+                delivered = timeout_at(silent_since + SILENCE, self.pulls.next()) => delivered,
+                why = self.server.over() => return Err(why),
+            };
             let delivered = delivered.map_err(|_| NatsError::silence("neither messages nor heartbeats", SILENCE))?;
             let delivered = delivered.ok_or_else(|| self.server.why())?;
             silent_since = Instant::now();
-            let said = self.take(delivered, &mut batch)?;
+            let said = self.take(delivered, &mut batch).await?;
             if !batch.is_empty() {
                 // Together with what came in the meantime.
-                while batch.len() < free
-                    && let Ok(delivered) = self.pulls.delivered.try_recv()
-                {
-                    self.take(delivered, &mut batch)?;
-                }
+                self.take_ready(free, &mut batch).await?;
                 self.flows();
                 return Ok(batch);
             }
@@ -248,8 +281,13 @@ impl Source for NatsSource {
     async fn receive(&mut self, free: usize) -> Result<Vec<Incoming<NatsToken>>, BrokerError> {
         let received = self.next(free).await;
         if let Err(error) = &received {
+            if self.open.is_some() && self.server.was_lost() {
+                self.suspicion.rouse();
+            }
             // What is open on this connection must not be settled on what the source is opened to again.
-            self.server.end(&error.to_string());
+            self.server.end(error.to_string()).await;
+        } else if self.opened_at.elapsed() > self.limits.lease * 2 + SILENCE {
+            self.suspicion.calm();
         }
         Ok(received?)
     }

@@ -91,7 +91,6 @@ pub(crate) async fn key_is_let_in() {
 }
 
 /// Over TLS, by a certificate that is trusted; and not by one that isn't.
-#[cfg(feature = "nats-tls")]
 pub(crate) async fn certificate_is_checked() {
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));

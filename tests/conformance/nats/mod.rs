@@ -9,6 +9,7 @@ pub(crate) mod processes;
 mod proxy;
 mod server;
 pub(crate) mod settings;
+pub(crate) mod unreadable;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -148,6 +149,11 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
         if !source.contains('.') {
             self.streams.lock().unwrap().insert(source.to_owned());
         }
+        if headers.iter().any(|(_, value)| std::str::from_utf8(value).is_err()) {
+            self.create(source).await;
+            self.server.publish(source, block(&headers), body).await;
+            return Ok(());
+        }
         let headers = headers.into_iter().collect::<Headers>();
         let error = loop {
             match self.publisher().await.publish(source, body.clone(), headers.clone()).await {
@@ -180,6 +186,12 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
         self.own.as_ref().ok_or(Refused("a shared server isn't stopped"))?.start_again().await;
         Ok(())
     }
+}
+
+/// Headers as they stand in a message, for those that the product's publisher refuses.
+fn block(headers: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let lines = headers.iter().flat_map(|(name, value)| [name.as_bytes(), b":", value, b"\r\n"].concat());
+    b"NATS/1.0\r\n".iter().copied().chain(lines).chain(*b"\r\n").collect()
 }
 
 impl<const ORDERED: bool> Drop for JetStream<ORDERED> {
