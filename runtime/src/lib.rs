@@ -44,7 +44,7 @@ pub mod testing;
 
 pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};
-pub use deliver::Outcome;
+pub use deliver::{Delivered, Outcome};
 pub use error::{BoxError, Class, Error, Permanent, Result, permanent};
 pub use handler::{
     BodyResult, Event, FromParts, FromRef, Handler, Identity, InboxConnection, OnConflict, Parts, Refusal, Spec, State,

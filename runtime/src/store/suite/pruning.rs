@@ -171,11 +171,11 @@ pub(crate) async fn fifty_messages_a_second_go_through_while_many_rows_are_prune
             began.elapsed()
         });
     }
-    let (pruned, took) = (pruning.await.unwrap(), began.elapsed());
+    let (pruned, lasted) = (pruning.await.unwrap(), began.elapsed());
     let mut took_each = deliveries.join_all().await;
     took_each.sort_unstable();
     let (count, slowest) = (took_each.len(), took_each.last().copied().unwrap_or_default());
-    println!("{}: {} rows pruned in {took:.1?}, {count} messages, slowest {slowest:.1?}", F::Db::TITLE, pruned.rows);
+    println!("{}: {} rows pruned in {lasted:.1?}, {count} messages, slowest {slowest:.1?}", F::Db::TITLE, pruned.rows);
     assert_eq!((pruned.rows, count > 0), ((old - 1).unsigned_abs(), true));
     assert!(slowest < LIMITS.claim, "{slowest:?}");
     assert_eq!(verdict(inbox, &claim(&kept)).await, DUPLICATE);
