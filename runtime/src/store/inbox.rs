@@ -211,6 +211,7 @@ impl<Db: Store> Inbox<Db> {
     }
 
     fn assemble(pool: Db::Pool, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
+        let tables = tables.within(Db::qualifier(&pool));
         let shared = Db::shared(&pool, own);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
     }
@@ -242,7 +243,7 @@ impl<Db: Store> Inbox<Db> {
         &self.inner.shared
     }
 
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
+    #[cfg(feature = "sqlite")]
     pub(crate) fn tables(&self) -> &Tables {
         &self.inner.tables
     }
