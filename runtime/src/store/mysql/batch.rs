@@ -200,8 +200,7 @@ impl Batches {
 
     /// Takes back a transaction that has begun in another database, and returns to the session's own.
     pub(super) fn start_again(session: &Session) -> String {
-        let (end, rollback, home) =
-            (Self::end(session.marker), Self::rollback(session.marker), Self::go_home(session));
+        let (end, rollback, home) = (Self::end(session.marker), Self::rollback(session.marker), Self::go_home(session));
         format!("{end}; {rollback}; {home}")
     }
 

@@ -201,7 +201,8 @@ async fn facts(inbox: &Inbox<MySql>, table: &Place) -> Result<BTreeSet<String>, 
     Ok(facts)
 }
 
-const ENGINE: &str = "SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
+const ENGINE: &str =
+    "SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
 
 /// By what the server could forget a commit that it reported.
 pub(super) async fn risks(inbox: &Inbox<MySql>) -> Result<Vec<Risk>, Error> {
