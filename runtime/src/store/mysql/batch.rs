@@ -1,8 +1,8 @@
 //! The texts of the two round trips that the inbox adds to a message: begin and claim, and the checked commit.
 //!
-//! `MariaDB` is sent the names of two prepared statements. Each stands for several, which cost one answer: every answer is
-//! a packet of its own, for which the server enters its kernel and wakes this side up. `MySQL` has no such statements and
-//! is sent the same ones in full.
+//! On `MariaDB` two prepared statements stand for several each, which then cost one answer: every answer is a packet of
+//! its own, for which the server enters its kernel and wakes this side up. `MySQL` has no such statements and is sent the
+//! same ones in full.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -52,13 +52,14 @@ impl Times {
         Duration::from_secs(self.idle)
     }
 
-    fn write(self, sql: &mut String, dialect: Dialect) {
+    /// Sets them for the session.
+    pub(super) fn set(self, dialect: Dialect) -> String {
         let Self { statement, lock, idle } = self;
-        let _ = write!(sql, "SET innodb_lock_wait_timeout = {lock}, ");
-        let _ = match dialect {
-            Dialect::MariaDb => write!(sql, "max_statement_time = {statement}, idle_transaction_timeout = {idle}; "),
-            Dialect::MySql => write!(sql, "wait_timeout = {idle}; "),
+        let others = match dialect {
+            Dialect::MariaDb => format!("max_statement_time = {statement}, idle_transaction_timeout = {idle}"),
+            Dialect::MySql => format!("wait_timeout = {idle}"),
         };
+        format!("SET innodb_lock_wait_timeout = {lock}, {others}")
     }
 }
 
@@ -85,16 +86,20 @@ impl Batches {
         )
     }
 
-    /// The two statements of a message, for a session of `MariaDB`.
-    pub(super) fn prepare(&self, marker: Marker) -> String {
-        let mut claim = format!("XA START '{marker}'; ");
-        self.write_claim(&mut claim, ["?"; 5]);
-        let commit = Self::end_and_commit(marker);
-        let quoted = |statements: &str| statements.replace('\'', "''");
+    /// Begin and claim as one statement, for a session of `MariaDB`. `@inboxed_home` is what the last commit found.
+    pub(super) fn claim_as_one(&self, marker: Marker) -> String {
+        let mut claim = format!("BEGIN NOT ATOMIC XA START '{marker}'; ");
+        self.write_claim(&mut claim, ["?", "?", "IF(@inboxed_home, ?, NULL)", "?", "?"]);
+        claim.push_str("; END");
+        claim
+    }
+
+    /// Prepares the checked commit as one statement, for a session of `MariaDB`.
+    pub(super) fn prepare_commit(marker: Marker) -> String {
+        let commit = Self::end_and_commit(marker).replace('\'', "''");
         format!(
-            "PREPARE inboxed_claim FROM 'BEGIN NOT ATOMIC {}; END'; PREPARE inboxed_commit FROM 'BEGIN NOT ATOMIC {}; END'",
-            quoted(&claim),
-            quoted(&commit)
+            "SET @inboxed_home = TRUE; \
+             PREPARE inboxed_commit FROM 'BEGIN NOT ATOMIC SET @inboxed_home = ?; {commit}; END'"
         )
     }
 
@@ -115,34 +120,24 @@ impl Batches {
     }
 
     /// Begins without a claim, or before claims that come as a statement of their own.
-    pub(super) fn begin(session: &Session, limits: Limits) -> String {
-        let (settled, home) = (Self::settle(session, limits), Self::go_home(session));
-        format!("{settled}{home}XA START '{}'", session.marker)
+    pub(super) fn begin(session: &Session) -> String {
+        format!("{}; XA START '{}'", Self::go_home(session), session.marker)
     }
 
-    /// Begins and claims one key: the whole of a message's first round trip. The number of rows is 1, or 2 if earlier
-    /// attempts left something behind, which is looked at after the claim: so what a copy recorded before it gave the key
-    /// up is seen. Error 1048 says that an earlier body has left the session in another database.
-    pub(super) fn begin_and_claim(&self, session: &Session, limits: Limits, claim: &Claim) -> Result<String, Error> {
+    /// Begins and claims one key, in full. As `claim_as_one` does it.
+    pub(super) fn begin_and_claim(&self, session: &Session, claim: &Claim) -> Result<String, Error> {
         let mut key = String::with_capacity(64);
         quote(&mut key, claim.identity.name())?;
-        let consumer = claim.consumer.0.to_string();
-        let payload = format!("IF({}, {}, NULL)", session.is_home, claim.payload);
-        let values = [consumer.as_str(), key.as_str(), payload.as_str(), consumer.as_str(), key.as_str()];
-        let mut sql = Self::settle(session, limits);
-        match session.dialect {
-            Dialect::MariaDb => {
-                sql.push_str("EXECUTE inboxed_claim USING ");
-                sql.push_str(&values.join(", "));
-            }
-            Dialect::MySql => {
-                let _ = write!(sql, "XA START '{}'; ", session.marker);
-                self.write_claim(&mut sql, values);
-            }
-        }
+        let (consumer, payload) =
+            (claim.consumer.0.to_string(), format!("IF({}, {}, NULL)", session.is_home, claim.payload));
+        let mut sql = format!("XA START '{}'; ", session.marker);
+        self.write_claim(&mut sql, [&consumer, &key, &payload, &consumer, &key]);
         Ok(sql)
     }
 
+    /// The number of rows is 1, or 2 if earlier attempts left something behind, which is looked at after the claim: so
+    /// what a copy recorded before it gave the key up is seen. Error 1048 says that an earlier body has left the session
+    /// in another database.
     fn write_claim(&self, sql: &mut String, [consumer, key, payload, of_consumer, of_key]: [&str; 5]) {
         let (insert, touch, now) = (&self.insert_one, &self.touch_prior, MySql::NOW);
         let _ = write!(
@@ -180,7 +175,8 @@ impl Batches {
     /// The checked commit: the savepoint is there only if the transaction is the one that was begun.
     pub(super) fn commit(session: &Session) -> String {
         match session.dialect {
-            Dialect::MariaDb => "EXECUTE inboxed_commit".to_owned(),
+            // Only here the session's database can be seen: what is prepared runs in the one that it was prepared in.
+            Dialect::MariaDb => format!("EXECUTE inboxed_commit USING {}", session.is_home),
             Dialect::MySql => Self::end_and_commit(session.marker),
         }
     }
@@ -204,18 +200,17 @@ impl Batches {
         format!("{end}; {rollback}; {home}")
     }
 
-    fn go_home(session: &Session) -> String {
-        let usable = |database: &String| format!("USE `{}`; ", database.replace('`', "``"));
-        session.database.as_ref().map(usable).unwrap_or_default()
+    /// Notes for the next claim whether a body has left the session's own database.
+    pub(super) fn look_for_home(session: &Session) -> String {
+        format!("SET @inboxed_home = {}", session.is_home)
     }
 
-    fn settle(session: &Session, limits: Limits) -> String {
-        let mut sql = String::with_capacity(512);
-        let times = Times::of(limits);
-        if session.times != Some(times) {
-            times.write(&mut sql, session.dialect);
+    /// Returns to the session's own database, whatever a body has done.
+    fn go_home(session: &Session) -> String {
+        match &session.database {
+            Some(database) => format!("USE `{}`; SET @inboxed_home = TRUE", database.replace('`', "``")),
+            None => "SET @inboxed_home = TRUE".to_owned(),
         }
-        sql
     }
 }
 

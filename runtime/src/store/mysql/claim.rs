@@ -98,22 +98,17 @@ async fn claim(
     claims: &[Claim],
     limits: Limits,
 ) -> Result<Vec<Verdict>, NotClaimed> {
+    tx.settle(limits).await?;
     match claims {
-        [one] if one.keys().count() == 1 => claim_one(tx, inbox, one, limits).await.map(|verdict| vec![verdict]),
-        _ => claim_group(tx, inbox, claims, limits).await,
+        [one] if one.keys().count() == 1 => claim_one(tx, inbox, one).await.map(|verdict| vec![verdict]),
+        _ => claim_group(tx, inbox, claims).await,
     }
 }
 
 /// One key in one round trip. A plain INSERT: the number of affected rows can't be told from found ones in sqlx.
-async fn claim_one(
-    tx: &mut MySqlTransaction,
-    inbox: &Inbox<MySql>,
-    claim: &Claim,
-    limits: Limits,
-) -> Result<Verdict, NotClaimed> {
-    let batch = inbox.batches().begin_and_claim(&tx.lane().session, limits, claim)?;
+async fn claim_one(tx: &mut MySqlTransaction, inbox: &Inbox<MySql>, claim: &Claim) -> Result<Verdict, NotClaimed> {
     let name = || vec![claim.consumer.into(), claim.identity.name().as_str().into()];
-    match tx.start(batch, limits).await {
+    match tx.begin_and_claim(claim).await {
         Ok(1) => Ok(Verdict::Fresh { prior: None }),
         Ok(_) => {
             let prior = "SELECT failures, starts FROM {attempts} WHERE consumer = ? AND message_key = ?";
@@ -137,10 +132,9 @@ async fn claim_group(
     tx: &mut MySqlTransaction,
     inbox: &Inbox<MySql>,
     claims: &[Claim],
-    limits: Limits,
 ) -> Result<Vec<Verdict>, NotClaimed> {
-    let begin = Batches::begin(&tx.lane().session, limits);
-    tx.start(begin, limits).await?;
+    let begin = Batches::begin(&tx.lane().session);
+    tx.execute(AssertSqlSafe(begin)).await?;
     let verdicts = if claims.iter().all(|claim| claim.keys().count() == 1) {
         claim_at_once(tx, inbox, claims).await?
     } else {

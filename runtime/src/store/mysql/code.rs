@@ -49,6 +49,11 @@ pub(super) fn is_of_xa(error: &sqlx::Error) -> bool {
     matches!(number(error), Some(1397..=1400))
 }
 
+/// Whether what was prepared on the session isn't there any more.
+pub(super) fn is_not_prepared(error: &sqlx::Error) -> bool {
+    number(error) == Some(1243)
+}
+
 /// Whether a session can't begin any more, where another one can: it was lost or ended; work was left open on it; it lacks
 /// what was prepared on it; tables were locked on it; its server has become a replica.
 pub(super) fn session_is_lost(error: &sqlx::Error) -> bool {

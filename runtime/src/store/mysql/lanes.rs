@@ -76,6 +76,8 @@ pub(super) struct Session {
     pub(super) database: Option<String>,
     /// An expression that asks whether it still is.
     pub(super) is_home: String,
+    /// Begin and claim as one statement.
+    pub(super) claim: Arc<str>,
     /// The time limits that were set last.
     pub(super) times: Option<Times>,
 }
@@ -151,10 +153,11 @@ impl Lanes {
         let is_home = Batches::is_home(database.as_deref());
         let dialect = inbox.shared().dialect(&version);
         if dialect == Dialect::MariaDb {
-            connection.execute(AssertSqlSafe(inbox.batches().prepare(marker))).await?;
+            connection.execute(AssertSqlSafe(Batches::prepare_commit(marker))).await?;
         }
         let now = Instant::now();
-        let session = Session { marker, dialect, database, is_home, times: None };
+        let claim = inbox.batches().claim_as_one(marker).into();
+        let session = Session { marker, dialect, database, is_home, claim, times: None };
         Ok(Lane { connection, session, opened: now, used: now })
     }
 }

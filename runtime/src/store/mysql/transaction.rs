@@ -5,6 +5,7 @@
 //! XA the server refuses all of them, and DDL, with error 1399 or 1614, and the claim stays with the effect.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Executor as _, MySql, MySqlConnection};
@@ -14,9 +15,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::batch::{Batches, SAVEPOINT, Times};
 use super::code;
 use super::control::Ending;
-use super::lanes::{Lane, Lanes, Manager};
+use super::lanes::{Dialect, Lane, Lanes, Manager};
 use crate::error::{Class, Error};
-use crate::store::{CommitError, Inbox, Limits, Store, classify};
+use crate::store::{Claim, CommitError, Inbox, Limits, Store, classify};
 
 /// How long a commit may take before its outcome counts as unknown.
 const COMMIT_PATIENCE: Duration = Duration::from_mins(1);
@@ -67,16 +68,33 @@ impl MySqlTransaction {
         self.reused
     }
 
-    /// Sends statements that begin a transaction with these limits, and answers how many rows they met.
-    pub(super) async fn start(&mut self, statements: String, limits: Limits) -> Result<u64, sqlx::Error> {
-        let times = Some(Times::of(limits));
-        if self.lane.session.times != times {
-            // Half of the settings may be made when one fails.
-            self.lane.session.times = None;
+    /// Makes these limits the session's, if they aren't yet.
+    pub(super) async fn settle(&mut self, limits: Limits) -> Result<(), sqlx::Error> {
+        let (session, times) = (&mut self.lane.session, Times::of(limits));
+        if session.times != Some(times) {
+            session.times = None;
+            self.lane.connection.execute(AssertSqlSafe(times.set(session.dialect))).await?;
+            session.times = Some(times);
         }
-        let started = self.lane.connection.execute(AssertSqlSafe(statements)).await?;
-        self.lane.session.times = times;
-        Ok(started.rows_affected())
+        Ok(())
+    }
+
+    /// Begins and claims one key, and answers how many rows were met.
+    pub(super) async fn begin_and_claim(&mut self, claim: &Claim) -> Result<u64, sqlx::Error> {
+        let Lane { connection, session, .. } = &mut self.lane;
+        if session.dialect == Dialect::MySql {
+            let in_full = self.inbox.batches().begin_and_claim(session, claim);
+            let in_full = in_full.map_err(|error| sqlx::Error::Encode(error.to_string().into()))?;
+            return Ok(connection.execute(AssertSqlSafe(in_full)).await?.rows_affected());
+        }
+        let (consumer, key) = (claim.consumer.0, claim.identity.name().as_str().as_bytes());
+        let claim = sqlx::query(AssertSqlSafe(Arc::clone(&session.claim)))
+            .bind(consumer)
+            .bind(key)
+            .bind(claim.payload)
+            .bind(consumer)
+            .bind(key);
+        Ok(claim.execute(connection).await?.rows_affected())
     }
 
     /// Takes the lock under which tables are made.
@@ -181,16 +199,18 @@ impl MySqlTransaction {
     async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         let Lane { connection, session, .. } = &mut self.lane;
         let (end, rollback) = (Batches::end(session.marker), Batches::rollback(session.marker));
-        match connection.execute(AssertSqlSafe(format!("{end}; {rollback}"))).await {
+        let look = Batches::look_for_home(session);
+        match connection.execute(AssertSqlSafe(format!("{end}; {rollback}; {look}"))).await {
             Ok(_) => return Ok(()),
             Err(error) if code::number(&error).is_none() => return Err(error),
             // After a deadlock the database has ended it before us, and says so once more.
             Err(_) => {}
         }
         match connection.execute(AssertSqlSafe(rollback)).await {
-            Err(error) if !code::ended_by_database(&error) => Err(error),
-            _ => Ok(()),
+            Err(error) if !code::ended_by_database(&error) => return Err(error),
+            _ => {}
         }
+        connection.execute(AssertSqlSafe(look)).await.map(drop)
     }
 
     fn give_back(self) {
@@ -217,7 +237,7 @@ impl DerefMut for MySqlTransaction {
 
 /// What an error of the commit says. Some tell that nothing can have been kept; after any other it isn't known.
 fn not_committed(error: &sqlx::Error) -> CommitError {
-    if code::lacks_savepoint(error) || code::is_of_xa(error) {
+    if code::lacks_savepoint(error) || code::is_of_xa(error) || code::is_not_prepared(error) {
         return CommitError::Refused(ended_by_body(error));
     }
     let class = classify(error);

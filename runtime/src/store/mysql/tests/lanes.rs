@@ -3,6 +3,7 @@
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection};
 
 use super::*;
+use crate::store::CommitError;
 use crate::store::suite::{
     DUPLICATE, FRESH, Fixture as _, begin, claim, deliver, effect, effects, eventually, ready, verdict,
 };
@@ -46,9 +47,9 @@ async fn sessions_that_the_server_ended_are_replaced_unnoticed() {
 async fn a_session_that_lost_what_was_prepared_is_replaced() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
     let (mut tx, _) = begin(fixture.inbox(), &claim("order:1")).await;
-    tx.execute("DEALLOCATE PREPARE inboxed_claim").await.unwrap();
-    MySql::commit(tx).await.unwrap();
-    assert_eq!(deliver(fixture.inbox(), &claim("order:2")).await.unwrap(), FRESH);
+    tx.execute("DEALLOCATE PREPARE inboxed_commit").await.unwrap();
+    assert!(matches!(MySql::commit(tx).await, Err(CommitError::Refused(_))));
+    assert_eq!(deliver(fixture.inbox(), &claim("order:1")).await.unwrap(), FRESH);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,13 +113,13 @@ async fn a_body_that_uses_another_database_turns_no_other_statement_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_not_strict_is_brought_back_too() {
+async fn a_session_that_is_not_strict_is_brought_back_after_a_rollback() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
     let (inbox, other) = (fixture.inbox(), other(&fixture).await);
     let (mut tx, _) = begin(inbox, &claim("order:1")).await;
     tx.execute(AssertSqlSafe(format!("SET sql_mode = ''; USE {}", other.name()))).await.unwrap();
-    MySql::commit(tx).await.unwrap();
-    let (mut tx, verdict) = begin(inbox, &claim("order:2")).await;
+    MySql::rollback(tx).await;
+    let (mut tx, verdict) = begin(inbox, &claim("order:1")).await;
     assert_eq!(verdict, FRESH);
     tx.execute("INSERT INTO stock VALUES (1)").await.expect("the next body is in the other database");
     MySql::commit(tx).await.unwrap();
