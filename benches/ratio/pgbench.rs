@@ -28,7 +28,7 @@ pub(crate) async fn run(url: &str, workers: u32, round: u32) -> anyhow::Result<f
     let script = format!(
         "\\set order {first} + :client_id * {RANGE} + :n\n\\set n :n + 1\n\\set account random(1, {ACCOUNTS})\n\
          BEGIN;\n\
-         INSERT INTO processed_messages (message_key) VALUES ('order:' || :order || ':placed') \
+         INSERT INTO processed_messages (message_key) VALUES ('order:' || :order || ':' || 'placed') \
          ON CONFLICT (message_key) DO NOTHING;\n\
          UPDATE account SET balance = balance + 1 WHERE id = :account;\n\
          COMMIT;\n"

@@ -27,6 +27,8 @@ pub(super) struct Batches {
     unchanged: String,
     touch_prior: String,
     select_held: String,
+    /// What a key's literal begins with.
+    quote: &'static str,
 }
 
 /// The time limits of a transaction, in seconds.
@@ -75,6 +77,7 @@ impl Batches {
                 " AS ours, attempt.failures, attempt.starts FROM {inbox} AS held LEFT JOIN {attempts} AS attempt \
                  ON attempt.consumer = held.consumer AND attempt.message_key = held.message_key WHERE ",
             ),
+            quote: if inbox.is_lean() { "X'" } else { "'" },
         }
     }
 
@@ -127,9 +130,9 @@ impl Batches {
     /// Begins and claims one key, in full. As `claim_as_one` does it.
     pub(super) fn begin_and_claim(&self, session: &Session, claim: &Claim) -> Result<String, Error> {
         let mut key = String::with_capacity(64);
-        quote(&mut key, claim.identity.name())?;
+        self.quote(&mut key, claim.identity.name())?;
         let (consumer, payload) =
-            (claim.consumer.0.to_string(), format!("IF({}, {}, NULL)", session.is_home, claim.payload));
+            (claim.consumer.0.to_string(), format!("IF({}, {}, NULL)", session.is_home, claim.stored_payload()));
         let mut sql = format!("XA START '{}'; ", session.marker);
         self.write_claim(&mut sql, [&consumer, &key, &payload, &consumer, &key]);
         Ok(sql)
@@ -152,7 +155,7 @@ impl Batches {
         sql.push_str(&self.insert_many);
         for (index, (consumer, key, payload)) in rows.iter().enumerate() {
             sql.push_str(if index == 0 { "(" } else { ", (" });
-            name(&mut sql, *consumer, key)?;
+            self.name(&mut sql, *consumer, key)?;
             let _ = write!(sql, ", {}, {payload}, {claim})", MySql::NOW);
         }
         sql.push_str(&self.unchanged);
@@ -165,7 +168,7 @@ impl Batches {
             let _ = write!(sql, "{or}held.consumer = {consumer} AND held.message_key IN (");
             for (index, (_, key, _)) in same.iter().enumerate() {
                 sql.push_str(if index == 0 { "" } else { ", " });
-                quote(&mut sql, key)?;
+                self.quote(&mut sql, key)?;
             }
             sql.push(')');
         }
@@ -206,30 +209,30 @@ impl Batches {
     }
 
     /// Returns to the session's own database, whatever a body has done.
-    fn go_home(session: &Session) -> String {
+    pub(super) fn go_home(session: &Session) -> String {
         match &session.database {
             Some(database) => format!("USE `{}`; SET @inboxed_home = TRUE", database.replace('`', "``")),
             None => "SET @inboxed_home = TRUE".to_owned(),
         }
     }
+
+    fn name(&self, sql: &mut String, ConsumerId(consumer): ConsumerId, key: &Key) -> Result<(), Error> {
+        let _ = write!(sql, "{consumer}, ");
+        self.quote(sql, key)
+    }
+
+    /// Writes a key as a literal. Its alphabet has neither quotes nor backslashes, which is checked again here.
+    fn quote(&self, sql: &mut String, key: &Key) -> Result<(), Error> {
+        let key = key.as_str();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/%#".contains(&byte);
+        if !key.bytes().all(plain) {
+            return Err(Error::from("a key with a character outside of its alphabet was not sent to the database"));
+        }
+        sql.push_str(self.quote);
+        sql.push_str(key);
+        sql.push('\'');
+        Ok(())
+    }
 }
 
 pub(super) const SAVEPOINT: &str = "SAVEPOINT inboxed";
-
-fn name(sql: &mut String, ConsumerId(consumer): ConsumerId, key: &Key) -> Result<(), Error> {
-    let _ = write!(sql, "{consumer}, ");
-    quote(sql, key)
-}
-
-/// Writes a key as a literal. Its alphabet has neither quotes nor backslashes, which is checked again here.
-fn quote(sql: &mut String, key: &Key) -> Result<(), Error> {
-    let key = key.as_str();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/%#".contains(&byte);
-    if !key.bytes().all(plain) {
-        return Err(Error::from("a key with a character outside of its alphabet was not sent to the database"));
-    }
-    sql.push('\'');
-    sql.push_str(key);
-    sql.push('\'');
-    Ok(())
-}

@@ -55,6 +55,7 @@ pub(super) async fn begin(
     claims: &[Claim],
     limits: Limits,
 ) -> Result<(MySqlTransaction, Vec<Verdict>), Error> {
+    let claims = &*inbox.hold(claims);
     let deadline = Instant::now() + limits.claim;
     let left = || deadline.saturating_duration_since(Instant::now());
     let mut tx = MySqlTransaction::new(inbox, left()).await?;
@@ -107,7 +108,7 @@ async fn claim(
 
 /// One key in one round trip. A plain INSERT: the number of affected rows can't be told from found ones in sqlx.
 async fn claim_one(tx: &mut MySqlTransaction, inbox: &Inbox<MySql>, claim: &Claim) -> Result<Verdict, NotClaimed> {
-    let name = || vec![claim.consumer.into(), claim.identity.name().as_str().into()];
+    let name = || vec![claim.consumer.into(), inbox.held(claim.identity.name().as_str())];
     match tx.begin_and_claim(claim).await {
         Ok(1) => Ok(Verdict::Fresh { prior: None }),
         Ok(_) => {
@@ -159,7 +160,8 @@ async fn claim_at_once(
         firsts.entry(name(claim)).or_insert(index);
     }
     let rows = firsts.values().map(|first| &claims[*first]);
-    let held = insert(tx, inbox, rows.map(|claim| (claim.consumer, claim.identity.name(), claim.payload))).await?;
+    let held =
+        insert(tx, inbox, rows.map(|claim| (claim.consumer, claim.identity.name(), claim.stored_payload()))).await?;
     let verdict = |(index, claim): (usize, &Claim)| {
         let (row, first) = (find(&held, name(claim))?, firsts[&name(claim)]);
         Ok(match row.ours {
@@ -186,7 +188,7 @@ async fn claim_in_turn(
             verdicts.push(Verdict::Twin(*first));
             continue;
         }
-        let held = insert(tx, inbox, claim.keys().map(|key| (claim.consumer, key, claim.payload))).await?;
+        let held = insert(tx, inbox, claim.keys().map(|key| (claim.consumer, key, claim.stored_payload()))).await?;
         let Some((_, refusing)) = held.iter().find(|(_, row)| !row.ours) else {
             taken.extend(names.iter().map(|name| (*name, index)));
             verdicts.push(Verdict::Fresh { prior: find(&held, name(claim))?.prior });
@@ -195,7 +197,7 @@ async fn claim_in_turn(
         let same_payload = claim.is_of_payload(refusing.payload);
         for ((consumer, key), _) in held.iter().filter(|(_, row)| row.ours) {
             let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-            inbox.run(tx, give_up, vec![(*consumer).into(), key.as_str().into()]).await?;
+            inbox.run(tx, give_up, vec![(*consumer).into(), inbox.held(key)]).await?;
         }
         verdicts.push(Verdict::Duplicate { same_payload });
     }
@@ -223,7 +225,7 @@ async fn insert<'a>(
 fn held(row: &Row) -> Result<((ConsumerId, String), Held), Error> {
     let failed = row.optional(4, Row::int)?.is_some();
     let prior = if failed { Some(Attempts::from_row(row, 4)?) } else { None };
-    let name = (ConsumerId(row.int(0)?), row.text(1)?.to_owned());
+    let name = (ConsumerId(row.int(0)?), row.held_key(1)?);
     Ok((name, Held { ours: row.int(3)? == 1, payload: row.int(2)?, prior }))
 }
 

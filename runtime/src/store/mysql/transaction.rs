@@ -17,6 +17,7 @@ use super::code;
 use super::control::Ending;
 use super::lanes::{Dialect, Lane, Lanes, Manager};
 use crate::error::{Class, Error};
+use crate::store::lean::digest_of_hex;
 use crate::store::{Claim, CommitError, Inbox, Limits, Store, classify};
 
 /// How long a commit may take before its outcome counts as unknown.
@@ -87,11 +88,13 @@ impl MySqlTransaction {
             let in_full = in_full.map_err(|error| sqlx::Error::Encode(error.to_string().into()))?;
             return Ok(connection.execute(AssertSqlSafe(in_full)).await?.rows_affected());
         }
-        let (consumer, key) = (claim.consumer.0, claim.identity.name().as_str().as_bytes());
+        let (consumer, key) = (claim.consumer.0, claim.identity.name().as_str());
+        let digest = if self.inbox.is_lean() { digest_of_hex(key) } else { None };
+        let key = digest.as_ref().map_or(key.as_bytes(), <[u8; 16]>::as_slice);
         let claim = sqlx::query(AssertSqlSafe(Arc::clone(&session.claim)))
             .bind(consumer)
             .bind(key)
-            .bind(claim.payload)
+            .bind(claim.stored_payload())
             .bind(consumer)
             .bind(key);
         Ok(claim.execute(connection).await?.rows_affected())
@@ -102,6 +105,8 @@ impl MySqlTransaction {
         let mut this = Self::new(inbox, MIGRATION_PATIENCE).await?;
         // Database and prefix together are longer than a lock's name may be.
         let lock = format!("CONCAT('inboxed-', MD5('{}'))", inbox.sql("{inbox}"));
+        let home = Batches::go_home(&this.lane.session);
+        this.lane.connection.execute(AssertSqlSafe(home)).await?;
         let take = format!("SELECT GET_LOCK({lock}, {})", MIGRATION_PATIENCE.as_secs());
         this.kind = Kind::Migration(lock);
         let rows = <MySql as Store>::run(&mut this, &take, Vec::new()).await?;

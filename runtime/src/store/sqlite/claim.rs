@@ -43,7 +43,7 @@ async fn claim_at_once(
         firsts.entry(name(claim)).or_insert(index);
     }
     let distinct = claims.iter().enumerate().filter(|(index, claim)| firsts[&name(claim)] == *index);
-    let rows = distinct.map(|(_, claim)| (name(claim), claim.payload)).collect::<Vec<_>>();
+    let rows = distinct.map(|(_, claim)| (name(claim), claim.stored_payload())).collect::<Vec<_>>();
     let fresh = insert(connection, inbox, &rows, SAVEPOINT).await?;
     let mut refused = HashMap::new();
     for ((consumer, key), _) in rows.iter().filter(|(name, _)| !fresh.contains_key(name)) {
@@ -75,7 +75,7 @@ async fn claim_in_turn(
             verdicts.push(Verdict::Twin(*first));
             continue;
         }
-        let rows = names.iter().map(|name| (*name, claim.payload)).collect::<Vec<_>>();
+        let rows = names.iter().map(|name| (*name, claim.stored_payload())).collect::<Vec<_>>();
         let fresh = insert(connection, inbox, &rows, "").await?;
         let Some((consumer, key)) = names.iter().copied().find(|name| !fresh.contains_key(name)) else {
             held.extend(names.iter().map(|name| (*name, index)));
@@ -85,7 +85,7 @@ async fn claim_in_turn(
         };
         for (consumer, key) in fresh.keys() {
             let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-            inbox.run(connection, give_up, vec![(*consumer).into(), (*key).into()]).await?;
+            inbox.run(connection, give_up, vec![(*consumer).into(), inbox.held(key)]).await?;
         }
         let stored = stored_payload(connection, inbox, consumer, key).await?;
         verdicts.push(Verdict::Duplicate { same_payload: claim.is_of_payload(stored) });
@@ -110,14 +110,14 @@ async fn insert<'a>(
     ));
     let arguments = rows
         .iter()
-        .flat_map(|((consumer, key), payload)| [Value::from(*consumer), Value::from(*key), Value::Int(*payload)]);
+        .flat_map(|((consumer, key), payload)| [Value::from(*consumer), inbox.held(key), Value::Int(*payload)]);
     let inserted = sqlx::query_with(AssertSqlSafe(statement), bind(arguments.collect())?).fetch_all(connection).await?;
     let mut fresh = HashMap::with_capacity(inserted.len());
     for row in inserted.iter().map(super::row) {
         let row = row?;
-        let (consumer, key) = (ConsumerId(row.int(0)?), row.text(1)?);
+        let (consumer, key) = (ConsumerId(row.int(0)?), row.held_key(1)?);
         let prior = row.optional(2, Row::int)?.map(unpack);
-        if let Some((name, _)) = rows.iter().find(|(name, _)| *name == (consumer, key)) {
+        if let Some((name, _)) = rows.iter().find(|(name, _)| *name == (consumer, key.as_str())) {
             fresh.insert(*name, prior);
         }
     }
@@ -136,6 +136,6 @@ async fn stored_payload(
     key: &str,
 ) -> Result<i64, Error> {
     let stored = "SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?";
-    let rows = Sqlite::run(connection, &inbox.sql(stored), vec![consumer.into(), key.into()]).await?;
+    let rows = Sqlite::run(connection, &inbox.sql(stored), vec![consumer.into(), inbox.held(key)]).await?;
     Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?)
 }

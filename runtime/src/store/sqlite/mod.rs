@@ -71,6 +71,8 @@ impl Store for Sqlite {
     const FOR_UPDATE: &'static str = "";
     const SKIP_LOCKED: &'static str = "";
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
+    const IS_LEAN: &'static str =
+        "SELECT type = 'BLOB' FROM pragma_table_info('{prefix}', 'main') WHERE name = 'message_key'";
 
     fn on_conflict(key: &str) -> String {
         format!("ON CONFLICT ({key}) DO UPDATE SET")
@@ -144,6 +146,7 @@ impl Store for Sqlite {
         claims: &[Claim],
         limits: Limits,
     ) -> Result<(SqliteTransaction, Vec<Verdict>), Error> {
+        let claims = &*inbox.hold(claims);
         let mut tx = SqliteTransaction::open(inbox, !claims.is_empty(), limits).await?;
         match claim::claim(&mut tx, inbox, claims).await {
             Ok(verdicts) => Ok((tx, verdicts)),
@@ -185,6 +188,7 @@ fn bind(values: Vec<Value>) -> Result<SqliteArguments, sqlx::Error> {
             Value::Int(value) => arguments.add(value),
             Value::Text(value) => arguments.add(value),
             Value::Blob(value) => arguments.add(value),
+            Value::Digest(value) => arguments.add(value.to_vec()),
         }
         .map_err(sqlx::Error::Encode)?;
     }

@@ -26,6 +26,10 @@ impl Fixture for InFull {
         self.0.inbox()
     }
 
+    fn url(&self) -> String {
+        self.0.url()
+    }
+
     async fn another(&self) -> Inbox<MySql> {
         let another = self.0.another().await;
         in_full(&another);

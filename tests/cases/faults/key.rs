@@ -3,9 +3,9 @@
 use inboxed::store::Reason;
 use inboxed::{BoxError, Decode, KeyError, KeyPart, KeyWriter, Outcome, Received, idempotent};
 use serde::Deserialize;
-use sqlx::SqliteConnection;
 
-use crate::common::{Shop, counters::Counters, deliver, effect};
+use super::{Connection, Shop, deliver, effect};
+use crate::common::counters::Counters;
 
 #[derive(Deserialize)]
 struct Payment {
@@ -14,7 +14,7 @@ struct Payment {
 }
 
 #[idempotent(key = "payment:{id}")]
-async fn pay(payment: Payment, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn pay(payment: Payment, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} {}", payment.id, payment.amount)).await?)
 }
 
@@ -25,7 +25,7 @@ struct Transfer {
 }
 
 #[idempotent(key = "transfer:{from}:{to}")]
-async fn transfer(message: Transfer, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn transfer(message: Transfer, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} to {}", message.from, message.to)).await?)
 }
 
@@ -105,7 +105,7 @@ struct Authorisation {
 }
 
 #[idempotent(key = "authorise:{order_id}")]
-async fn authorise(message: Authorisation, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn authorise(message: Authorisation, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} at {}", message.order_id, message.sent_at)).await?)
 }
 
@@ -136,7 +136,7 @@ impl Decode<Transported> for ByTransport {
 }
 
 #[idempotent(key = (&message.transport_name))]
-async fn pay_by_transport(message: Transported, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn pay_by_transport(message: Transported, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} by transport", message.payment.id)).await?)
 }
 
@@ -161,7 +161,7 @@ struct Deposit {
 
 /// Identity by content, which somebody has to ask for.
 #[idempotent(key = "deposit:{account}:{amount}")]
-async fn deposit_by_content(deposit: Deposit, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn deposit_by_content(deposit: Deposit, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("deposit {} {}", deposit.account, deposit.amount)).await?)
 }
 
@@ -210,7 +210,7 @@ struct Point {
 }
 
 #[idempotent(key = "plan:{a}:{b.x}:{b.y}:{steps}")]
-async fn plan(message: Plan, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn plan(message: Plan, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} {} {} {}", message.a, message.b.x, message.b.y, message.steps.0.join(","))).await?)
 }
 

@@ -3,9 +3,9 @@
 use inboxed::store::Reason;
 use inboxed::{Consumer, Outcome, idempotent, on, permanent};
 use serde::Deserialize;
-use sqlx::SqliteConnection;
 
-use crate::common::{Event, Shop, at_once, deliver, effect, event, record};
+use super::{Connection, Shop, deliver, effect, record};
+use crate::common::{Event, at_once, event};
 
 #[derive(Deserialize)]
 struct Request {
@@ -14,18 +14,18 @@ struct Request {
 }
 
 #[idempotent(key = "request:{tenant}:{id}")]
-async fn request(message: Request, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn request(message: Request, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} of {}", message.id, message.tenant)).await?)
 }
 
 #[idempotent(key = "event:{id}")]
-async fn invoice(message: Event, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn invoice(message: Event, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} invoiced", message.id)).await?)
 }
 
 /// The handler `invoice` after a refactoring, under the name that its rows have.
 #[idempotent(key = "event:{id}", consumer = "invoice")]
-async fn send_invoice(message: Event, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn send_invoice(message: Event, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &format!("{} invoiced again", message.id)).await?)
 }
 
@@ -54,20 +54,25 @@ async fn k03_one_id_runs_once_for_each_handler_type_tenant_and_service() {
     assert_eq!(shop.effects().await, once);
 }
 
+/// Writes what every database can hold as text.
+#[idempotent(key = "event:{id}")]
+async fn record_escaped(message: Event, tx: &mut Connection) -> inboxed::Result<()> {
+    Ok(effect(tx, &message.id.escape_default().to_string()).await?)
+}
+
 /// Delivers each id twice; each must run once and be noticed once.
 async fn each_is_its_own(ids: &[&str]) -> Shop {
     let shop = Shop::open().await;
-    let app = shop.consumer().handle("events", record);
+    let app = shop.consumer().handle("events", record_escaped);
     for id in ids {
         assert_eq!(deliver(&app, "events", event(id)).await, Outcome::Done, "{id:?}");
     }
     for id in ids {
         assert_eq!(deliver(&app, "events", event(id)).await, Outcome::Duplicate, "{id:?}");
     }
-    let (mut effects, mut expected) = (shop.effects().await, ids.to_vec());
-    effects.sort();
-    expected.sort_unstable();
-    assert_eq!(effects, expected);
+    let mut expected = ids.iter().map(|id| id.escape_default().to_string()).collect::<Vec<_>>();
+    expected.sort();
+    assert_eq!(shop.effects().await, expected);
     shop
 }
 
@@ -87,8 +92,8 @@ async fn m05_four_byte_characters_never_cut_a_key_off() {
 }
 
 #[idempotent(key = "event:{id}")]
-async fn refuse(message: Event, tx: &mut SqliteConnection) -> inboxed::Result<()> {
-    effect(tx, &message.id).await?;
+async fn refuse(message: Event, tx: &mut Connection) -> inboxed::Result<()> {
+    effect(tx, "refused").await?;
     Err(permanent(format!("no such product: {}", message.id)))
 }
 
@@ -127,6 +132,7 @@ async fn p07_keys_of_any_length_stay_distinct_and_fit_the_column() {
     ids.push(format!("{}x", noise(2_999)));
     ids.push(format!("{}y", noise(2_999)));
     let shop = each_is_its_own(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await;
-    assert_eq!(shop.number("SELECT MAX(length(message_key)) FROM inbox").await, 255);
-    assert_eq!(shop.number("SELECT COUNT(*) FROM inbox WHERE message_key LIKE '%#%'").await, 9, "all but the first");
+    let keys = shop.keys().await;
+    assert_eq!(keys.iter().map(String::len).max(), Some(255));
+    assert_eq!(keys.iter().filter(|key| key.contains('#')).count(), 9, "all but the first");
 }

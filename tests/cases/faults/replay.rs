@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use inboxed::memory::{Memory, Message};
 use inboxed::store::{LetterId, LetterState};
 use inboxed::{Consumer, Outcome, idempotent};
-use sqlx::{Sqlite, SqliteConnection};
 
-use crate::common::{Event, Script, Shop, at_once, deliver, effect, event, run_dry, scripted, until};
+use super::{Connection, Db, Shop, deliver, effect, run_dry, scripted};
+use crate::common::{Event, Script, at_once, event, until};
 
 /// Sends a letter back and handles it until it is closed or open again.
-async fn redrive<S>(shop: &Shop, app: &Consumer<Sqlite, S>, letter: LetterId) -> LetterState {
+async fn redrive<S>(shop: &Shop, app: &Consumer<Db, S>, letter: LetterId) -> LetterState {
     shop.inbox.dead_letters().redrive(letter).await.unwrap();
     let state = async || shop.inbox.dead_letters().get(letter).await.unwrap().unwrap().state;
     until(async || {
@@ -80,7 +80,7 @@ async fn s12_redrive_of_finished_work_changes_nothing_and_of_rolled_back_work_ru
 }
 
 #[idempotent(key = "event:{id}")]
-async fn ship(message: Event, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn ship(message: Event, tx: &mut Connection) -> inboxed::Result<()> {
     effect(tx, &format!("{} shipped", message.id)).await?;
     Err("no carrier".into())
 }
@@ -129,5 +129,5 @@ async fn d02_redriven_letter_has_a_fresh_budget_and_one_effect() {
 
     assert_eq!(redrive(&shop, &app, letter.id).await, LetterState::Done);
     assert_eq!(shop.effects().await, ["a"], "a duplicate closes the letter and runs nothing");
-    assert_eq!(shop.number("SELECT COUNT(*) FROM inbox_attempts").await, 0);
+    assert_eq!(shop.counted().await, 0);
 }

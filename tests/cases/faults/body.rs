@@ -5,9 +5,9 @@ use inboxed::memory::Memory;
 use inboxed::store::Reason;
 use inboxed::{Delivery, Outcome, idempotent};
 use serde::Deserialize;
-use sqlx::SqliteConnection;
 
-use crate::common::{Event, Shop, at_once, deliver, effect, event, record, run_dry, within};
+use super::{Connection, Shop, deliver, effect, run_dry};
+use crate::common::{Event, at_once, event, within};
 
 /// Panics when it is dropped.
 struct Fragile;
@@ -20,7 +20,7 @@ impl Drop for Fragile {
 
 /// Writes the number of its attempt, and panics as its id says.
 #[idempotent(key = "event:{id}")]
-async fn panics(message: Event, delivery: &Delivery, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn panics(message: Event, delivery: &Delivery, tx: &mut Connection) -> inboxed::Result<()> {
     effect(tx, &format!("{} at attempt {}", message.id, delivery.attempt())).await?;
     match message.id.as_str() {
         "in the body" => panic!("in the body"),
@@ -73,7 +73,7 @@ struct Leaving {
 
 /// Writes its effect, and leaves by the path that the message names.
 #[idempotent(key = "leaving:{by}")]
-async fn leave(message: Leaving, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn leave(message: Leaving, tx: &mut Connection) -> inboxed::Result<()> {
     effect(tx, &message.by).await?;
     if message.by == "return Ok in a branch" {
         return Ok(());
@@ -109,11 +109,11 @@ async fn x03_every_path_out_of_a_body_commits_on_ok_and_rolls_back_on_err() {
     }
     assert_eq!(shop.effects().await, well);
     assert_eq!(shop.keys().await.len(), well.len(), "no claim without its effect");
-    assert_eq!(shop.number("SELECT COUNT(*) FROM inbox_attempts").await, 4);
+    assert_eq!(shop.counted().await, 4);
 }
 
 #[idempotent(key = "event:{id}")]
-async fn fails_at_first(message: Event, delivery: &Delivery, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn fails_at_first(message: Event, delivery: &Delivery, tx: &mut Connection) -> inboxed::Result<()> {
     effect(tx, &message.id).await?;
     if delivery.attempt() == 1 { Err("not yet".into()) } else { Ok(()) }
 }
@@ -132,10 +132,11 @@ async fn x07_error_after_the_claim_leaves_no_mark_that_blocks_the_retry() {
 mod with_the_test_kit {
     use inboxed::testing::{FaultPoint, Finding, explore};
     use inboxed::{Consumer, Inbox, State};
-    use sqlx::{Sqlite, SqlitePool};
+    use sqlx::Pool;
 
+    use super::super::{Db, consumer, record, sql};
     use super::*;
-    use crate::common::{child, consumer};
+    use crate::common::child;
 
     #[tokio::test]
     async fn x07_process_killed_at_any_point_has_one_effect_at_the_next_delivery() {
@@ -169,21 +170,26 @@ mod with_the_test_kit {
         }
     }
 
-    /// Writes past its transaction, into a database of its own.
+    /// Writes past its transaction.
     #[idempotent(key = "event:{id}")]
     async fn past_the_transaction(
         message: Event,
-        State(pool): State<SqlitePool>,
-        tx: &mut SqliteConnection,
+        State(pool): State<Pool<Db>>,
+        tx: &mut Connection,
     ) -> inboxed::Result<()> {
-        sqlx::query("INSERT INTO effects VALUES (?)").bind(&message.id).execute(&pool).await?;
+        sqlx::query(sql("INSERT INTO beside VALUES (?)")).bind(&message.id).execute(&pool).await?;
         Ok(sqlx::query("SELECT 1").execute(tx).await.map(drop)?)
     }
 
-    async fn pool_beside(shop: &Shop) -> SqlitePool {
-        let pool = SqlitePool::connect(&shop.other_url()).await.unwrap();
-        sqlx::raw_sql("CREATE TABLE effects (message TEXT NOT NULL)").execute(&pool).await.unwrap();
+    async fn pool_beside(shop: &Shop) -> Pool<Db> {
+        let pool = Pool::connect(&shop.other_url()).await.unwrap();
+        sqlx::raw_sql("CREATE TABLE beside (message TEXT NOT NULL)").execute(&pool).await.unwrap();
         pool
+    }
+
+    async fn count(pool: &Pool<Db>, query: &'static str, n: u64) -> u64 {
+        let count: i64 = sqlx::query_scalar(sql(query)).bind(n.to_string()).fetch_one(pool).await.unwrap();
+        count.unsigned_abs()
     }
 
     #[tokio::test]
@@ -194,17 +200,13 @@ mod with_the_test_kit {
         let app = move |database: String| {
             let state = state.clone();
             async move {
-                let inbox = Inbox::<Sqlite>::connect(&database).await.unwrap();
+                let inbox = Inbox::<Db>::connect(&database).await.unwrap();
                 Consumer::new("shop", inbox).state(state).handle("events", past_the_transaction)
             }
         };
         let effects = move |n: u64| {
             let pool = pool.clone();
-            async move {
-                let count = "SELECT COUNT(*) FROM effects WHERE message = ?";
-                let count: i64 = sqlx::query_scalar(count).bind(n.to_string()).fetch_one(&pool).await.unwrap();
-                count.unsigned_abs()
-            }
+            async move { count(&pool, "SELECT COUNT(*) FROM beside WHERE message = ?", n).await }
         };
         let explored = explore("events", shop.url(), app)
             .messages(|n| event(&n.to_string()))
@@ -221,16 +223,12 @@ mod with_the_test_kit {
     async fn x08_test_kit_finds_nothing_where_the_effect_is_in_the_transaction() {
         let shop = Shop::open().await;
         let app = |database: String| async move {
-            Consumer::new("shop", Inbox::<Sqlite>::connect(&database).await.unwrap()).handle("events", record)
+            Consumer::new("shop", Inbox::<Db>::connect(&database).await.unwrap()).handle("events", record)
         };
         let pool = shop.inbox.pool().clone();
         let effects = move |n: u64| {
             let pool = pool.clone();
-            async move {
-                let count = "SELECT COUNT(*) FROM effects WHERE message = ?";
-                let count: i64 = sqlx::query_scalar(count).bind(n.to_string()).fetch_one(&pool).await.unwrap();
-                count.unsigned_abs()
-            }
+            async move { count(&pool, "SELECT COUNT(*) FROM effects WHERE message = ?", n).await }
         };
         let explored = explore("events", shop.url(), app).messages(|n| event(&n.to_string())).effects(effects);
         within(explored.key_fields(["id"]).run()).await.unwrap();

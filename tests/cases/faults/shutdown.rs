@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use inboxed::memory::Memory;
 use inboxed::{Inbox, State, idempotent};
-use sqlx::{Sqlite, SqliteConnection};
 use tokio::sync::Notify;
 
-use crate::common::{Event, Shop, child, consumer, effect, event, record, run_dry, until};
+use super::{Connection, Db, Shop, consumer, effect, run_dry};
+use crate::common::{Event, child, event, until};
 
 /// The broker of the process, and who waits for the first body.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ struct Deploy {
 
 /// A short one ends once the waiting ones are given back; the long one outlives every grace period.
 #[idempotent(key = "event:{id}", timeout = "1h")]
-async fn work(message: Event, State(deploy): State<Deploy>, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn work(message: Event, State(deploy): State<Deploy>, tx: &mut Connection) -> inboxed::Result<()> {
     effect(tx, &message.id).await?;
     deploy.entered.notify_one();
     if message.id.starts_with("short") {
@@ -32,7 +32,7 @@ async fn work(message: Event, State(deploy): State<Deploy>, tx: &mut SqliteConne
     Ok(())
 }
 
-/// Three run, seven wait; the bodies run one after the other, since `SQLite` has one writer.
+/// Three run, seven wait.
 fn ids() -> Vec<String> {
     let running = ["short 1", "short 2", "long"].map(str::to_owned);
     running.into_iter().chain((1..=7).map(|n| format!("waiting {n}"))).collect()
@@ -51,7 +51,7 @@ async fn old_process(database: &str) {
         broker.publish("events", event(&id));
     }
     let deploy = Deploy { broker: broker.clone(), entered: Arc::default() };
-    let inbox = Inbox::<Sqlite>::connect(database).await.unwrap();
+    let inbox = Inbox::<Db>::connect(database).await.unwrap();
     let app = consumer(inbox).concurrency(3).prefetch(7).grace(Duration::from_secs(2));
     let app = app.state(deploy.clone()).handle("events", work);
     let signal = async {
@@ -74,7 +74,7 @@ async fn x05_sigterm_acknowledges_short_work_and_gives_the_rest_back_uncounted()
     let printed = child::succeed(child::start("old", &shop.url())).await;
     assert!(printed.contains("deliveries 10 acknowledged 2 waiting 8"), "{printed}");
     assert_eq!(shop.effects().await, ["short 1", "short 2"]);
-    assert_eq!(shop.number("SELECT COUNT(*) FROM inbox_attempts").await, 0, "nothing was counted");
+    assert_eq!(shop.counted().await, 0, "nothing was counted");
     assert!(shop.letters().await.is_empty());
 
     // The new process gets what wasn't acknowledged, and what was, once more.
@@ -91,7 +91,7 @@ async fn x05_sigterm_acknowledges_short_work_and_gives_the_rest_back_uncounted()
 
 /// The same handler in the next release, which does its work at once.
 #[idempotent(key = "event:{id}", consumer = "work")]
-async fn record_work(message: Event, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn record_work(message: Event, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &message.id).await?)
 }
 
@@ -100,10 +100,12 @@ async fn record_work(message: Event, tx: &mut SqliteConnection) -> inboxed::Resu
 async fn x05_sigterm_between_commit_and_acknowledgement_still_acknowledges() {
     use inboxed::testing::FaultPoint;
 
+    use super::record;
+
     if let Some((_, database)) = child::role() {
         let broker = Memory::new();
         broker.publish("events", event("a"));
-        let inbox = Inbox::<Sqlite>::connect(&database).await.unwrap();
+        let inbox = Inbox::<Db>::connect(&database).await.unwrap();
         let app = consumer(inbox).handle("events", record).on_fault_point(|point| {
             if point == FaultPoint::Committed {
                 let kill = ["-c", "kill -TERM \"$0\"", &std::process::id().to_string()].map(str::to_owned);

@@ -7,10 +7,10 @@ use inboxed::store::Reason;
 use inboxed::{BoxError, Decode, Outcome, Received, UnknownType, idempotent, on};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use sqlx::SqliteConnection;
 
+use super::{Connection, Shop, deliver, effect, record, run_dry};
 use crate::common::counters::Counters;
-use crate::common::{Shop, deliver, effect, event, record, run_dry};
+use crate::common::event;
 
 #[derive(Deserialize)]
 struct Order {
@@ -18,7 +18,7 @@ struct Order {
 }
 
 #[idempotent(key = "order:{order_id}")]
-async fn order(message: Order, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn order(message: Order, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &message.order_id).await?)
 }
 
@@ -152,7 +152,7 @@ impl Decode<Headed> for ByHeader {
 }
 
 #[idempotent(key = "headed:{id}")]
-async fn headed(message: Headed, tx: &mut SqliteConnection) -> inboxed::Result<()> {
+async fn headed(message: Headed, tx: &mut Connection) -> inboxed::Result<()> {
     Ok(effect(tx, &message.id).await?)
 }
 
