@@ -37,15 +37,24 @@
 //! | to | see |
 //! |---|---|
 //! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
-//! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`]; [`memory`] for a broker in the process |
+//! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`] |
+//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, behind the feature `nats` |
+//! | take webhooks | `inboxed::http::Webhook`, behind the feature `http` |
 //! | decode other formats, share a source | [`Decode`], [`on`] |
 //! | open the inbox, look after dead letters | [`Inbox`], [`InboxOptions`], [`store::DeadLetters`] |
 //! | watch it | [`telemetry`], the names of all metrics; spans carry OpenTelemetry's messaging fields |
 //! | prove it | `inboxed::testing::explore`, behind the feature `testing` |
 //! | write an adapter | [`broker`] |
 
+#[cfg(feature = "http")]
+#[cfg_attr(all(feature = "macros", feature = "sqlite"), doc = include_str!("../docs/webhooks.md"))]
+#[doc(inline)]
+pub use inboxed_adapters::http;
 #[cfg(feature = "memory")]
 pub use inboxed_adapters::memory;
+#[cfg(feature = "nats")]
+pub use inboxed_adapters::nats;
+pub use inboxed_adapters::{Broker, ConnectError};
 pub use inboxed_runtime::*;
 
 #[cfg(feature = "macros")]

@@ -1,4 +1,11 @@
-//! The brokers of `inboxed`, each behind the feature of its name. Use them through the facade crate `inboxed`.
+//! The brokers of `inboxed`, and webhooks, each behind the feature of its name. Use them through the facade crate `inboxed`.
 
+mod broker;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "memory")]
 pub mod memory;
+#[cfg(feature = "nats")]
+pub mod nats;
+
+pub use broker::{Broker, ConnectError};

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, error::Error, fs, io, path::Path, time::Duration};
 
-use inboxed::broker::{Source, Transport};
+use inboxed::broker::Source;
 use inboxed::memory::{Memory, Message};
 use inboxed::store::{DeadLetter, Filter};
 use inboxed::{Consumer, Inbox, idempotent};

@@ -2,9 +2,12 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::erased::{AnySource, AnyTransport, SharedSettler, Token};
 use crate::error::BoxError;
+use crate::health::SourceHealth;
 use crate::message::Received;
 use crate::proof::Committed;
 
@@ -14,10 +17,29 @@ pub trait Transport: Send + Sync + 'static {
     type Source: Source;
 
     /// The broker's name, as OpenTelemetry's `messaging.system` has it: `memory`, `nats`, `aws_sqs`, `rabbitmq`.
-    const SYSTEM: &'static str;
+    fn system(&self) -> &'static str;
 
     /// Opens one source, a queue or a subject, for receiving.
-    fn open(&self, name: &str) -> impl Future<Output = Result<Self::Source, BrokerError>> + Send;
+    fn open(&self, name: &str, wanted: &Wanted) -> impl Future<Output = Result<Self::Source, BrokerError>> + Send;
+}
+
+/// What a consumer wants of a source, for an adapter to hold against the broker's settings.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Wanted {
+    /// The service. Where a broker can do that, each service gets every message of a source.
+    pub service: Arc<str>,
+    /// The most messages that are here at once, running or waiting.
+    pub in_flight: usize,
+    /// Whether the source can work, for what only the adapter sees.
+    pub health: SourceHealth,
+}
+
+impl Wanted {
+    /// What a service wants of a source that nobody watches the health of: for receiving by hand, in tests.
+    pub fn new(service: impl Into<Arc<str>>, in_flight: usize) -> Self {
+        Self { service: service.into(), in_flight, health: SourceHealth::default() }
+    }
 }
 
 /// The receiving half of a source.

@@ -8,6 +8,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::decode::Json;
+use crate::deliver::Deliveries;
 use crate::fault::Faults;
 use crate::handler::Handler;
 use crate::health::Health;
@@ -31,6 +32,7 @@ pub struct Consumer<Db: Store, S = ()> {
     pub(crate) faults: Faults,
     pub(crate) health: Health,
     pub(crate) stop: CancellationToken,
+    pub(crate) deliveries: Deliveries,
     pub(crate) started: OnceCell<Arc<Pipeline<Db>>>,
 }
 
@@ -46,6 +48,7 @@ impl<Db: Store> Consumer<Db> {
             faults: Faults::default(),
             health: Health::default(),
             stop: CancellationToken::new(),
+            deliveries: Deliveries::default(),
             started: OnceCell::new(),
         }
     }
@@ -54,8 +57,8 @@ impl<Db: Store> Consumer<Db> {
 impl<Db: Store, S> Consumer<Db, S> {
     /// The state that handlers registered after this take parts of, by `State<T>`.
     pub fn state<T>(self, state: T) -> Consumer<Db, T> {
-        let Self { service, inbox, state: _, handlers, options, faults, health, stop, started } = self;
-        Consumer { service, inbox, state, handlers, options, faults, health, stop, started }
+        let Self { service, inbox, state: _, handlers, options, faults, health, stop, deliveries, started } = self;
+        Consumer { service, inbox, state, handlers, options, faults, health, stop, deliveries, started }
     }
 
     /// Registers a handler for a source's messages, decoded as JSON: `"orders"`, or one type of them by

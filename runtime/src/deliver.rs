@@ -7,6 +7,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::arrival::{Arrival, Settling};
 use crate::broker::{Lease, Settled, Settlement};
@@ -16,7 +18,8 @@ use crate::lease::LeaseWatch;
 use crate::message::{Headers, Received};
 use crate::proof::How;
 use crate::run_error::RunError;
-use crate::store::Store;
+use crate::shutdown::drain;
+use crate::store::{Reason, Store};
 
 /// What became of a delivered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,16 @@ pub enum Outcome {
     DeadLettered,
     /// No handler takes its type, and the consumer was told to [skip](crate::UnknownType::Skip) such messages.
     Skipped,
+}
+
+/// What became of a delivered message, and of a dead letter why it is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delivered {
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Why it is a dead letter, if it is one.
+    pub reason: Option<Reason>,
 }
 
 impl<Db: Store, S> Consumer<Db, S> {
@@ -59,11 +72,19 @@ impl<Db: Store, S> Consumer<Db, S> {
         body: impl Into<Bytes>,
         headers: impl Into<Headers>,
     ) -> Result<Outcome, RunError> {
-        let pipeline = self.pipeline().await?;
-        let Some(source) = pipeline.routes.sources().into_iter().find(|known| **known == *source) else {
-            return Err(RunError::UnknownSource(source.to_owned()));
-        };
         let received = Received { headers: headers.into(), ..Received::new(source, body) };
+        Ok(self.deliver_received(received).await?.outcome)
+    }
+
+    /// The same for a message whose sender says more of it, and with an answer that says more.
+    ///
+    /// # Errors
+    /// If the consumer can't start, or no handler is registered for the source.
+    pub async fn deliver_received(&self, received: Received) -> Result<Delivered, RunError> {
+        let pipeline = Arc::clone(self.pipeline().await?);
+        if !self.takes(&received.source) {
+            return Err(RunError::UnknownSource(received.source.to_string()));
+        }
         let (answer, answered) = oneshot::channel();
         let settling = Settling {
             source: Arc::clone(&received.source),
@@ -73,32 +94,64 @@ impl<Db: Store, S> Consumer<Db, S> {
             held: None,
             place: None,
         };
-        let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: CancellationToken::new() };
-        let pipeline = Arc::clone(pipeline);
-        tokio::spawn(async move { pipeline.handle(vec![arrival]).await });
+        let end = self.deliveries.end();
+        let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end };
+        self.deliveries.tasks.spawn(async move { pipeline.handle(vec![arrival]).await }.in_current_span());
         answered.await.map_err(|_| RunError::NoAnswer)
+    }
+
+    /// Whether a handler is registered for the source.
+    pub fn takes(&self, source: &str) -> bool {
+        self.handlers.iter().any(|(route, _)| *route.source == *source)
+    }
+}
+
+/// The messages that are being delivered without a broker, for a shutdown to wait for.
+#[derive(Debug, Default)]
+pub(crate) struct Deliveries {
+    tasks: TaskTracker,
+    /// Ends those that a grace period has run out for.
+    end: Mutex<CancellationToken>,
+}
+
+impl Deliveries {
+    fn end(&self) -> CancellationToken {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Lets them finish; after the grace period they are rolled back. Later ones are delivered as before.
+    pub(crate) async fn drain(&self, grace: Duration) {
+        let end = self.end();
+        drain(&self.tasks, &end, grace).await;
+        self.tasks.reopen();
+        if end.is_cancelled() {
+            *self.end.lock().unwrap_or_else(PoisonError::into_inner) = CancellationToken::new();
+        }
     }
 }
 
 /// The caller that waits for the outcome, in a broker's place.
-struct Caller(Mutex<Option<oneshot::Sender<Outcome>>>);
+struct Caller(Mutex<Option<oneshot::Sender<Delivered>>>);
 
 impl AnySettler for Caller {
     fn settle(&self, settlements: Vec<Settlement<Token>>) -> BoxFuture<'_, Vec<Settled>> {
         let answers = settlements.into_iter().map(|settlement| {
+            let mut reason = None;
             let outcome = match settlement {
-                Settlement::Ack(proof) => match proof.how() {
+                Settlement::Ack(proof) | Settlement::DeadLettered(proof) => match proof.how() {
                     How::Effect => Outcome::Done,
                     How::Duplicate { .. } => Outcome::Duplicate,
-                    How::DeadLettered => Outcome::DeadLettered,
+                    How::DeadLettered(why) => {
+                        reason = Some(why);
+                        Outcome::DeadLettered
+                    }
                     How::Skipped => Outcome::Skipped,
                 },
-                Settlement::DeadLettered(_) => Outcome::DeadLettered,
                 Settlement::Retry(_, delay) => Outcome::Retry(delay),
                 Settlement::Release(_) => Outcome::Retry(Duration::from_secs(1)),
             };
             let caller = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-            match caller.map(|caller| caller.send(outcome)) {
+            match caller.map(|caller| caller.send(Delivered { outcome, reason })) {
                 Some(Ok(())) => Settled::Confirmed,
                 _ => Settled::Lost,
             }

@@ -121,7 +121,7 @@ impl<Db: Store> Pipeline<Db> {
         match bury(&self.inbox, claim, letter, arrival, Limits::BOOKKEEPING).await {
             Ok(proof) => {
                 self.faults.reach(FaultPoint::DeadLetterCommitted);
-                let dead = proof.how() == How::DeadLettered;
+                let dead = matches!(proof.how(), How::DeadLettered(_));
                 let proof = proof.map(|arrival| arrival.settling);
                 if dead {
                     tracing::error!(consumer = %name, %reason, error, "dead-lettered");

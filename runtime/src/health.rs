@@ -71,3 +71,27 @@ impl Health {
         self.0.send_if_modified(|report| report.sources.remove(source).is_some());
     }
 }
+
+/// One source's part of a consumer's health, for its adapter: a broker that hands out nothing may be at fault without any
+/// error. Whenever a source is opened, it counts as healthy again.
+#[derive(Clone, Debug, Default)]
+pub struct SourceHealth {
+    health: Health,
+    source: Arc<str>,
+}
+
+impl SourceHealth {
+    pub(crate) fn new(health: Health, source: Arc<str>) -> Self {
+        Self { health, source }
+    }
+
+    /// Notes why nothing comes.
+    pub fn down(&self, reason: impl Into<String>) {
+        self.health.source_down(&self.source, reason.into());
+    }
+
+    /// Notes that messages can come.
+    pub fn up(&self) {
+        self.health.source_up(&self.source);
+    }
+}

@@ -67,6 +67,16 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The first 16 bytes of the SHA-256 of the key's text, as 32 hexadecimal digits.
+    pub(crate) fn digest(&self) -> Self {
+        let digest = Sha256::digest(self.0.as_bytes());
+        let mut text = String::with_capacity(32);
+        for byte in &digest[..16] {
+            let _ = write!(text, "{byte:02x}");
+        }
+        Self(text.into())
+    }
 }
 
 impl fmt::Display for Key {

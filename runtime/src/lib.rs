@@ -44,12 +44,12 @@ pub mod testing;
 
 pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};
-pub use deliver::Outcome;
+pub use deliver::{Delivered, Outcome};
 pub use error::{BoxError, Class, Error, Permanent, Result, permanent};
 pub use handler::{
     BodyResult, Event, FromParts, FromRef, Handler, Identity, InboxConnection, OnConflict, Parts, Refusal, Spec, State,
 };
-pub use health::{Health, Report};
+pub use health::{Health, Report, SourceHealth};
 pub use key::{Key, KeyError, KeyWriter, MAX_KEY_BYTES};
 pub use key_part::KeyPart;
 pub use message::{Delivery, Headers, Received};

@@ -5,7 +5,7 @@
 //! delivery's own settlement token, which went in with the claim, so no delivery's proof can acknowledge another.
 
 use crate::error::{Class, Error};
-use crate::store::{Attempts, Claim, CommitError, Inbox, Limits, NewLetter, Store, Verdict};
+use crate::store::{Attempts, Claim, CommitError, Inbox, Limits, NewLetter, Reason, Store, Verdict};
 
 /// A settlement token whose message needs no further delivery.
 ///
@@ -34,8 +34,8 @@ pub(crate) enum How {
         /// Whether the committed message had the same payload.
         same_payload: bool,
     },
-    /// A dead letter.
-    DeadLettered,
+    /// A dead letter, for this reason.
+    DeadLettered(Reason),
     /// Nothing: the consumer was told to skip messages of unknown types.
     Skipped,
 }
@@ -207,12 +207,13 @@ pub(crate) async fn bury<Db: Store, M>(
             Err(CommitError::Refused(error) | CommitError::Unknown(error)) => Err((error, member)),
         };
     }
+    let how = How::DeadLettered(letter.reason);
     if let Err(error) = letter.insert_and_unclaim(inbox, &mut tx, claims.first()).await {
         Db::close(tx).await;
         return Err((error, member));
     }
     match Db::commit(tx).await {
-        Ok(()) => Ok(Committed { token: member, how: How::DeadLettered }),
+        Ok(()) => Ok(Committed { token: member, how }),
         Err(CommitError::Refused(error) | CommitError::Unknown(error)) => {
             Err((Error::with_class(error.chain(), Class::Unavailable), member))
         }

@@ -11,14 +11,14 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::arrival::{Arrival, Settling, settle};
-use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport};
+use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport, Wanted};
 use crate::consumer::Consumer;
 use crate::erased::{AnySettler, Erased, Token};
-use crate::health::Health;
+use crate::health::{Health, SourceHealth};
 use crate::lease::LeaseKeeper;
 use crate::pipeline::Pipeline;
 use crate::run_error::RunError;
-use crate::shutdown::signal;
+use crate::shutdown::{drain, signal};
 use crate::store::Store;
 use crate::telemetry::InFlightGauge;
 
@@ -28,11 +28,11 @@ const FASTEST: Duration = Duration::from_millis(100);
 /// The longest one.
 const SLOWEST: Duration = Duration::from_secs(30);
 
+/// A source that was open for longer than this, and than the last wait, is waited for as if it had failed the first time.
+const FAIRLY_OPEN: Duration = Duration::from_secs(1);
+
 /// The most messages that one fetch is asked for.
 const MOST_AT_ONCE: usize = 1_024;
-
-/// How long what was rolled back at the end of the grace period may take to be given back.
-const GIVE_BACK: Duration = Duration::from_millis(900);
 
 /// How often the table is asked for dead letters that were sent back.
 const REDRIVE_EVERY: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// # Errors
     /// [`RunError`], which says what refused the start or ended a source.
     pub async fn run<T: Transport>(&self, transport: T) -> Result<(), RunError> {
-        self.run_until(transport, signal()).await
+        self.run_until(transport, self.signalled()).await
     }
 
     /// Consumes from a broker until the future completes, [`Consumer::shutdown`], or the end of all its sources.
@@ -54,6 +54,54 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// # Errors
     /// [`RunError`], which says what refused the start or ended a source.
     pub async fn run_until<T: Transport>(&self, transport: T, until: impl Future<Output = ()>) -> Result<(), RunError> {
+        let transport = Arc::new(transport);
+        let open = |run: &Arc<Run<Db>>| {
+            let mut sources = JoinSet::new();
+            for name in run.pipeline.routes.sources() {
+                let (run, transport) = (Arc::clone(run), Arc::clone(&transport));
+                sources.spawn(async move { run.consume(&*transport, &name).await });
+            }
+            sources
+        };
+        self.run_sources(open, until).await
+    }
+
+    /// Looks after the inbox of a process that only [delivers](Self::deliver), until SIGTERM, SIGINT or
+    /// [`Consumer::shutdown`]: prunes, handles the dead letters that are sent back, and at the end waits for the deliveries
+    /// that run. What runs longer than the grace period is rolled back, and its caller told to deliver it again.
+    ///
+    /// # Errors
+    /// [`RunError`], which says what refused the start.
+    pub async fn run_without_broker(&self) -> Result<(), RunError> {
+        self.run_without_broker_until(self.signalled()).await
+    }
+
+    /// The same until the future completes or [`Consumer::shutdown`].
+    ///
+    /// # Errors
+    /// [`RunError`], which says what refused the start.
+    pub async fn run_without_broker_until(&self, until: impl Future<Output = ()>) -> Result<(), RunError> {
+        let open = |run: &Arc<Run<Db>>| {
+            let stop = run.stop.clone();
+            JoinSet::from_iter([async move {
+                stop.cancelled().await;
+                Ok(())
+            }])
+        };
+        self.run_sources(open, until).await
+    }
+
+    /// A signal ends the process, and so all that watches this consumer's shutdown.
+    async fn signalled(&self) {
+        signal().await;
+        self.stop.cancel();
+    }
+
+    async fn run_sources(
+        &self,
+        open: impl FnOnce(&Arc<Run<Db>>) -> JoinSet<Result<(), RunError>>,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
         let pipeline = Arc::clone(self.pipeline().await?);
         let stop = self.stop.child_token();
         // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
@@ -67,12 +115,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             pipeline,
         });
 
-        let transport = Arc::new(transport);
-        let mut sources = JoinSet::new();
-        for name in run.pipeline.routes.sources() {
-            let (run, transport) = (Arc::clone(&run), Arc::clone(&transport));
-            sources.spawn(async move { run.consume(&*transport, &name).await });
-        }
+        let mut sources = open(&run);
         let mut upkeep = JoinSet::new();
         upkeep.spawn(Arc::clone(&run).redrive());
         upkeep.spawn(Arc::clone(&run).prune());
@@ -90,7 +133,8 @@ impl<Db: Store, S> Consumer<Db, S> {
         };
         stop.cancel();
         let ended = ended.and(all(&mut sources).await);
-        run.drain(self.options.grace).await;
+        let grace = self.options.grace;
+        tokio::join!(drain(&run.tasks, &run.end, grace), self.deliveries.drain(grace));
         upkeep.shutdown().await;
         ended
     }
@@ -120,17 +164,23 @@ struct Run<Db: Store> {
 impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
     async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), RunError> {
+        let options = &self.pipeline.options;
+        let wanted = Wanted {
+            service: Arc::clone(&self.service),
+            in_flight: options.concurrency.saturating_add(options.prefetch),
+            health: SourceHealth::new(self.health.clone(), Arc::clone(name)),
+        };
         let mut wait = FASTEST;
         loop {
-            let error = match self.stop.run_until_cancelled(transport.open(name)).await {
+            let error = match self.stop.run_until_cancelled(transport.open(name, &wanted)).await {
                 None => return Ok(()),
                 Some(Ok(source)) => {
                     self.check_horizon(&source.capabilities(), name)?;
                     self.health.source_up(name);
                     let opened_at = Instant::now();
-                    let Err(error) = self.fetch(source, name, T::SYSTEM).await else { return Ok(()) };
+                    let Err(error) = self.fetch(source, name, transport.system()).await else { return Ok(()) };
                     // A source that opens and fails at once is as much out of reach as one that doesn't open.
-                    if opened_at.elapsed() > SLOWEST {
+                    if opened_at.elapsed() > wait.max(FAIRLY_OPEN) {
                         wait = FASTEST;
                     }
                     error
@@ -206,18 +256,6 @@ impl<Db: Store> Run<Db> {
             settle(vec![Settlement::Release(arrival.settling)]).await;
         } else {
             self.pipeline.handle(vec![arrival]).await;
-        }
-    }
-
-    /// Lets running bodies finish; after the grace period they are rolled back and given back.
-    async fn drain(&self, grace: Duration) {
-        self.tasks.close();
-        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
-            tracing::warn!(running = self.tasks.len(), "the grace period is over; what still runs is rolled back");
-            self.end.cancel();
-            if tokio::time::timeout(GIVE_BACK, self.tasks.wait()).await.is_err() {
-                tracing::error!(running = self.tasks.len(), "left behind; their leases bring them back");
-            }
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) async fn end(child: Child) -> Output {
 }
 
 /// Waits for the end of a child that must not fail, and answers what it printed.
+#[allow(dead_code, reason = "not every test asks what was printed")]
 pub(crate) async fn succeed(child: Child) -> String {
     let output = end(child).await;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

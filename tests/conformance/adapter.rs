@@ -1,5 +1,6 @@
 //! What an adapter brings to the suite: its broker, ready to be published to and looked into.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::time::{Duration, SystemTime};
 
@@ -16,11 +17,17 @@ pub(crate) trait Adapter: Send + Sync + Sized + 'static {
     /// A lease that is as short as the broker's clock makes sensible.
     const SHORT_LEASE: Duration;
 
+    /// Whether a publisher may say when a message was sent; else the broker does.
+    const DATED: bool;
+
     /// What it must declare. Declaring less is a failure of the adapter.
     fn held_to() -> Capabilities;
 
     /// Starts or reaches a broker whose deliveries are leased for this long.
     fn start(lease: Duration) -> impl Future<Output = Self> + Send;
+
+    /// Starts one whose server the row may stop.
+    fn start_own(lease: Duration) -> impl Future<Output = Result<Self, Refused>> + Send;
 
     /// Connects for one group of consumers; the group `""` is there without the capability.
     fn connect(&self, group: &str) -> Result<Self::Transport, Refused>;
@@ -65,8 +72,14 @@ pub(crate) fn declared<T>(row: &str, capability: bool, outcome: Result<T, Refuse
         (true, Err(refused)) => panic!("declared, and refused: {}", refused.0),
         (false, Ok(_)) => panic!("not declared, and not refused"),
         (false, Err(refused)) => {
-            println!("{row} refused: {}", refused.0);
+            report(row, format_args!("refused: {}", refused.0));
             None
         }
     }
+}
+
+/// Prints a line of a test's report, under the test's own name: one row runs for several adapters.
+pub(crate) fn report(row: &str, what: impl Display) {
+    let thread = std::thread::current();
+    println!("{} {what}", thread.name().unwrap_or(row));
 }

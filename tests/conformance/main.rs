@@ -1,22 +1,32 @@
 //! One suite for every adapter, on an inbox in a real `SQLite` file. Each row has a source of its own and a bounded time, and
-//! prints `name delivered/distinct/effects`; effects are counted by the suite's own SQL on a table without a unique index.
+//! prints `test delivered/distinct/effects`; effects are counted by the suite's own SQL on a table without a unique index.
+//! `scripts/conformance BROKER` prints all of it as a table.
 //!
-//! A capability that an adapter declares is tested; one that it doesn't is tested to be refused. What no row here holds an
-//! in-process broker to, and why:
+//! A capability that an adapter declares is tested; one that it doesn't is tested to be refused. What doesn't run for every
+//! adapter, and why:
 //!
-//! | row | decides | where it belongs |
+//! | row | decides | where it is |
 //! |---|---|---|
-//! | `reconnect` | `persistent` | here; refused by `memory`, which ends with its process |
-//! | `source_recreated`, `stale_channel`, `channel_only_closed` | `persistent` | with the adapter that has a server and channels to cut |
-//! | `stalled` | a cap on messages in flight, which `memory` lacks | with the adapter that has one |
-//! | `topology` (conflicting) | settings that a server keeps of a source | with the adapter that has them |
-//! | `database_killed` | a database in a process of its own | with the store that has one; `SQLite` ends with its process |
-//! | `crash_points`, `suspect` | feature `testing` | here, by ending the message's task; a killed process takes `memory` with it |
+//! | `reconnect` | `persistent` | refused by `memory`, which ends with its process |
+//! | `unacked_blocks`, `order_by_key` | `ordered` | for NATS with a durable that hands out one message at a time |
+//! | `too_old`, `clock_skew` | whether a publisher dates its messages | refused by NATS, whose server does |
+//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting` | a server that keeps settings, and connections to cut | `on_nats::own` |
+//! | `channel_only_closed` | channels that are closed alone | NATS has none: its connection is the channel |
+//! | `crash_points`, `suspect` | feature `testing` | by ending the message's task; `x07` kills the process, which would take `memory` with it |
+//! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
 
 mod adapter;
+#[cfg(feature = "nats")]
+#[path = "../common/child.rs"]
+mod child;
 mod handlers;
 mod memory;
+#[cfg(feature = "nats")]
+mod nats;
 mod rows;
+#[cfg(feature = "nats")]
+#[path = "../servers/services.rs"]
+mod services;
 mod trial;
 mod watch;
 
@@ -24,6 +34,12 @@ use std::time::Duration;
 
 /// How long any row may take: the longest makes ten thousand durable commits.
 const PATIENCE: Duration = Duration::from_mins(5);
+
+/// Waits for something that must come.
+#[cfg(feature = "nats")]
+async fn within<F: Future>(awaited: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, awaited).await.expect("in time")
+}
 
 /// Makes each row a test of one adapter.
 macro_rules! conformance {
@@ -93,4 +109,70 @@ mod on_memory {
     use super::{PATIENCE, memory::InProcess, rows};
 
     every_row!(InProcess);
+}
+
+#[cfg(feature = "nats")]
+mod on_nats {
+    use super::{PATIENCE, nats::JetStream, rows};
+
+    every_row!(JetStream<false>);
+
+    /// What only this broker can show. Names with an id are the public cases of that id.
+    mod own {
+        use crate::{nats, within};
+
+        /// Makes each of these functions a test.
+        macro_rules! rows {
+            ($($(#[$attribute:meta])* $group:ident::$row:ident,)+) => {$(
+                $(#[$attribute])*
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $row() {
+                    within(nats::$group::$row()).await;
+                }
+            )+};
+        }
+
+        rows! {
+            cuts::stale_channel,
+            cuts::n08_cut_connections_lose_and_double_nothing,
+            cuts::n08_silent_connection_is_replaced,
+            cuts::n02_lost_acknowledgement_has_one_effect,
+            cuts::n02_server_killed_after_acknowledgements,
+            cuts::n02_worker_that_lost_its_turn_says_nothing,
+            made_anew::source_recreated,
+            made_anew::n08_own_stream_is_made_again,
+            made_anew::n08_foreign_stream_that_is_gone_ends_the_consumer,
+            made_anew::n08_memory_stream_lost_in_a_restart_ends_the_consumer,
+            made_anew::acknowledgement_of_a_stream_that_is_gone_takes_no_message_of_the_next,
+            limits::n01_backoff_that_overrides_the_wait_is_the_lease,
+            limits::n01_messages_that_wait_here_come_once,
+            limits::n05_message_that_always_fails_ends_as_a_dead_letter_by_our_limit,
+            limits::n05_limit_of_a_foreign_durable_can_be_accepted,
+            limits::stalled,
+            settings::topology_conflicting,
+            settings::n06_cap_at_the_concurrency_is_refused,
+            settings::n01_wait_in_the_wrong_unit_is_refused,
+            settings::what_is_missing_is_named,
+            settings::two_subjects_of_one_stream_are_two_sources,
+            login::user_with_password_is_let_in_and_others_are_not,
+            login::token_is_let_in,
+            login::key_is_let_in,
+            login::certificate_is_checked,
+            unreadable::what_the_client_cannot_read_is_handled_all_the_same,
+            processes::x05_sigterm_drains,
+            #[cfg(feature = "testing")]
+            processes::x07_killed_process_has_one_effect,
+        }
+    }
+
+    /// With a durable that hands out one message at a time.
+    mod one_at_a_time {
+        use super::{JetStream, PATIENCE, rows};
+
+        conformance! { JetStream<true>:
+            capabilities::declares_what_it_is_held_to,
+            order::unacked_blocks,
+            order::order_by_key,
+        }
+    }
 }

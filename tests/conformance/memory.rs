@@ -19,6 +19,7 @@ impl Adapter for InProcess {
 
     const DUPLICATES: f64 = 0.0;
     const SHORT_LEASE: Duration = Duration::from_millis(600);
+    const DATED: bool = true;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();
@@ -35,6 +36,10 @@ impl Adapter for InProcess {
 
     async fn start(lease: Duration) -> Self {
         Self { broker: Memory::builder().lease(lease).retention(RETENTION).build() }
+    }
+
+    async fn start_own(_: Duration) -> Result<Self, Refused> {
+        Err(Refused("memory ends with its process, and its messages with it"))
     }
 
     fn connect(&self, group: &str) -> Result<Memory, Refused> {

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::PATIENCE;
-use crate::adapter::{Adapter, Outgoing};
+use crate::adapter::{Adapter, Outgoing, report};
 use crate::handlers::{Script, Step, apply, body};
 use crate::watch::{Log, Watched};
 
@@ -47,6 +47,10 @@ impl<A: Adapter> Trial<A> {
     }
 
     pub(crate) async fn with_lease(row: &'static str, lease: Duration) -> Self {
+        Self::on(row, A::start(lease).await).await
+    }
+
+    pub(crate) async fn on(row: &'static str, broker: A) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inbox = open(&folder).await;
         inbox.migrate().await.unwrap();
@@ -56,8 +60,8 @@ impl<A: Adapter> Trial<A> {
         .execute(inbox.pool())
         .await
         .unwrap();
-        let source = format!("{row}-{}", std::process::id());
-        Self { row, broker: Arc::new(A::start(lease).await), source, inbox, log: Arc::default(), folder }
+        let source = format!("{row}-{:08x}", fastrand::u32(..));
+        Self { row, broker: Arc::new(broker), source, inbox, log: Arc::default(), folder }
     }
 
     /// The inbox as another process opens it.
@@ -141,7 +145,7 @@ impl<A: Adapter> Trial<A> {
     pub(crate) async fn count(&self, expected: usize, deliveries: Deliveries) {
         let (delivered, distinct) = (self.log.delivered(), self.log.distinct());
         let effects = self.effects().await;
-        println!("{} {delivered}/{distinct}/{}", self.row, effects.len());
+        report(self.row, format_args!("{delivered}/{distinct}/{}", effects.len()));
         let distinct_effects = effects.iter().map(|(who, id, ..)| (who, id)).collect::<BTreeSet<_>>().len();
         assert_eq!(distinct_effects, expected, "messages without an effect, or effects of none");
         assert_eq!(effects.len(), expected, "effects that happened twice");

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use inboxed::Received;
-use inboxed::broker::{BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport};
+use inboxed::broker::{
+    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted,
+};
 use tokio::time::Instant;
 
 /// What was seen of all consumers of one trial.
@@ -76,10 +78,12 @@ pub(crate) struct Watched<T> {
 impl<T: Transport> Transport for Watched<T> {
     type Source = WatchedSource<T::Source>;
 
-    const SYSTEM: &'static str = T::SYSTEM;
+    fn system(&self) -> &'static str {
+        self.inner.system()
+    }
 
-    async fn open(&self, name: &str) -> Result<Self::Source, BrokerError> {
-        let inner = self.inner.open(name).await?;
+    async fn open(&self, name: &str, wanted: &Wanted) -> Result<Self::Source, BrokerError> {
+        let inner = self.inner.open(name, wanted).await?;
         self.log.opened.fetch_add(1, Ordering::AcqRel);
         Ok(WatchedSource { inner, log: Arc::clone(&self.log) })
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use inboxed::broker::{Incoming, Source, Transport};
+use inboxed::broker::{Incoming, Source};
 use inboxed::memory::{Memory, MemorySettler, MemoryToken};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool};
 use sqlx::{Executor as _, SqliteConnection};

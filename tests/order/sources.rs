@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use inboxed::broker::{
-    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source as Receiving, Transport,
+    BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source as Receiving, Transport, Wanted,
 };
 use inboxed::{Received, State, idempotent};
 use sqlx::SqliteConnection;
@@ -31,9 +31,11 @@ impl Broker {
 impl Transport for Broker {
     type Source = Self;
 
-    const SYSTEM: &'static str = "test";
+    fn system(&self) -> &'static str {
+        "test"
+    }
 
-    async fn open(&self, _: &str) -> Result<Self, BrokerError> {
+    async fn open(&self, _: &str, _: &Wanted) -> Result<Self, BrokerError> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         Ok(self.clone())
     }

@@ -4,7 +4,8 @@
 #![allow(missing_docs, reason = "handlers of tests")]
 #![allow(clippy::duplicate_mod, reason = "the tests in `promise` are compiled for each database's connection type")]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod mariadb;
 mod postgres;
-mod services;
-mod wait;

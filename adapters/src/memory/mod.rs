@@ -26,7 +26,7 @@ mod topic;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use inboxed_runtime::broker::{BrokerError, Transport};
+use inboxed_runtime::broker::{BrokerError, Transport, Wanted};
 
 pub use self::message::Message;
 pub use self::options::Builder;
@@ -130,6 +130,14 @@ impl Memory {
         self.topic(source).end_when_settled();
     }
 
+    /// Opens a source to receive from it by hand, without a consumer.
+    ///
+    /// # Errors
+    /// None.
+    pub async fn open(&self, source: &str) -> Result<MemorySource, BrokerError> {
+        Transport::open(self, source, &Wanted::new("", 1)).await
+    }
+
     fn topic(&self, source: &str) -> Arc<Topic> {
         let mut topics = self.shared.topics.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(topic) = topics.get(source) {
@@ -151,9 +159,11 @@ impl Default for Memory {
 impl Transport for Memory {
     type Source = MemorySource;
 
-    const SYSTEM: &'static str = "memory";
+    fn system(&self) -> &'static str {
+        "memory"
+    }
 
-    async fn open(&self, name: &str) -> Result<MemorySource, BrokerError> {
+    async fn open(&self, name: &str, _: &Wanted) -> Result<MemorySource, BrokerError> {
         let topic = self.topic(name);
         topic.join(&self.group);
         Ok(MemorySource::new(topic, Arc::clone(&self.group)))

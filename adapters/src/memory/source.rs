@@ -52,7 +52,7 @@ impl MemorySettler {
     ///
     /// ```
     /// use inboxed_adapters::memory::Memory;
-    /// use inboxed_runtime::broker::{Source, Transport};
+    /// use inboxed_runtime::broker::Source;
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// let broker = Memory::new();

@@ -1,9 +1,8 @@
 //! What earlier attempts left behind: a row for each key that failed, or that a process may have died of.
 
 use super::dead_letters::{LetterId, key_identity};
-use super::{Claim, ConsumerId, Inbox, Row, Store, Value};
+use super::{Claim, Inbox, Row, Store};
 use crate::error::Error;
-use crate::key::Key;
 
 /// The attempts that a key has had since it was new, or since its last redrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,23 +31,21 @@ pub(crate) fn storable(error: &str) -> String {
 impl<Db: Store> Inbox<Db> {
     /// Records that the body failed, after its rollback, and answers the failures so far.
     pub(crate) async fn record_failure(&self, claim: &Claim, error: &str) -> Result<u32, Error> {
-        let (consumer, key) = of(claim);
-        let attempts = self.record(consumer, key, (1, storable(error)), "{attempts}.failures + 1", "0").await?;
+        let attempts = self.record(claim, (1, storable(error)), "{attempts}.failures + 1", "0").await?;
         Ok(attempts.failures)
     }
 
     /// Records that the body is about to start: the mark that stays if it kills the process.
     pub(crate) async fn mark_start(&self, claim: &Claim) -> Result<Attempts, Error> {
-        let (consumer, key) = of(claim);
-        self.record(consumer, key, (0, String::new()), "{attempts}.failures", "{attempts}.starts + 1").await
+        self.record(claim, (0, String::new()), "{attempts}.failures", "{attempts}.starts + 1").await
     }
 
     /// Takes the start marks back: the body has ended, and what became of it isn't counted.
     pub(crate) async fn mark_end(&self, claim: &Claim) -> Result<(), Error> {
-        let (consumer, key) = of(claim);
+        let (consumer, key) = (claim.consumer, self.held_of(claim.identity.name()));
         self.write(move |inbox, connection| {
             Box::pin(async move {
-                let arguments = || vec![consumer.into(), Value::Text(key.clone())];
+                let arguments = || vec![consumer.into(), key.clone()];
                 let end = "UPDATE {attempts} SET starts = 0, updated_at = {now} WHERE consumer = ? AND message_key = ?";
                 inbox.run(connection, end, arguments()).await?;
                 let tidy = "DELETE FROM {attempts} WHERE consumer = ? AND message_key = ? AND failures = 0 \
@@ -63,8 +60,8 @@ impl<Db: Store> Inbox<Db> {
 
     /// The attempts of a key so far.
     pub(crate) async fn attempts(&self, claim: &Claim) -> Result<Attempts, Error> {
-        let (consumer, key) = of(claim);
-        let rows = self.read(READ, vec![consumer.into(), key.into()]).await?;
+        let key = self.held_of(claim.identity.name());
+        let rows = self.read(READ, vec![claim.consumer.into(), key]).await?;
         Ok(rows.first().map(|row| Attempts::from_row(row, 0)).transpose()?.unwrap_or_default())
     }
 
@@ -77,12 +74,12 @@ impl<Db: Store> Inbox<Db> {
         redriven: Option<LetterId>,
     ) -> Result<(), Error> {
         // The key before may have failed too, in a process that knows no other.
-        for key in claim.keys().map(Key::as_str) {
+        for key in claim.keys() {
             let forget = "DELETE FROM {attempts} WHERE consumer = ? AND message_key = ?";
-            self.run(connection, forget, vec![claim.consumer.into(), key.into()]).await?;
+            self.run(connection, forget, vec![claim.consumer.into(), self.held_of(key)]).await?;
             let close = "UPDATE {dead_letters} SET state = 'done', redrive_at = NULL, updated_at = {now} \
                          WHERE consumer = ? AND identity = ? AND state IN ('open', 'redrive')";
-            self.run(connection, close, vec![claim.consumer.into(), key_identity(key).into()]).await?;
+            self.run(connection, close, vec![claim.consumer.into(), key_identity(key.as_str()).into()]).await?;
         }
         if let Some(letter) = redriven {
             self.mark_done(connection, letter).await?;
@@ -92,31 +89,27 @@ impl<Db: Store> Inbox<Db> {
 
     async fn record(
         &self,
-        consumer: ConsumerId,
-        key: String,
+        claim: &Claim,
         (failures, error): (u32, String),
         failures_then: &'static str,
         starts_then: &'static str,
     ) -> Result<Attempts, Error> {
+        let (consumer, key) = (claim.consumer, claim.identity.name().clone());
         self.write(move |inbox, connection| {
             Box::pin(async move {
                 let upsert = format!(
-                    "INSERT INTO {{attempts}} (consumer, message_key, failures, starts, last_error, updated_at) \
-                     VALUES (?, ?, ?, ?, ?, {{now}}) {} failures = {failures_then}, starts = {starts_then}, \
+                    "INSERT INTO {{attempts}} (consumer, {{key_columns}}, failures, starts, last_error, updated_at) \
+                     VALUES (?, {{key_places}}, ?, ?, ?, {{now}}) {} failures = {failures_then}, starts = {starts_then}, \
                      last_error = {}, updated_at = {}",
                     Db::on_conflict("consumer, message_key"),
                     Db::incoming("last_error"),
                     Db::incoming("updated_at"),
                 );
-                let arguments = vec![
-                    consumer.into(),
-                    Value::Text(key.clone()),
-                    failures.into(),
-                    (1 - failures).into(),
-                    error.into(),
-                ];
+                let mut arguments = vec![consumer.into()];
+                arguments.extend(inbox.key_values(Some(&key)));
+                arguments.extend([failures.into(), (1 - failures).into(), error.into()]);
                 inbox.run(connection, &upsert, arguments).await?;
-                let rows = inbox.run(connection, READ, vec![consumer.into(), key.into()]).await?;
+                let rows = inbox.run(connection, READ, vec![consumer.into(), inbox.held_of(&key)]).await?;
                 Ok(Attempts::from_row(rows.first().ok_or(sqlx::Error::RowNotFound)?, 0)?)
             })
         })
@@ -125,7 +118,3 @@ impl<Db: Store> Inbox<Db> {
 }
 
 const READ: &str = "SELECT failures, starts FROM {attempts} WHERE consumer = ? AND message_key = ?";
-
-fn of(claim: &Claim) -> (ConsumerId, String) {
-    (claim.consumer, claim.identity.name().as_str().to_owned())
-}

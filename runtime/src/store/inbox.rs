@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use sqlx::Pool;
 
 use super::dead_letters::DeadLetters;
-use super::schema::{Risk, SchemaError};
+use super::schema::{Risk, SchemaError, fill};
 use super::tables::{DEFAULT_PREFIX, Tables};
 use super::{CommitError, Limits, RegistryError, Row, Store, Value, clock};
 use crate::error::{Class, Error};
@@ -109,6 +109,7 @@ impl From<Error> for StartError {
 pub struct InboxOptions<Db: Store> {
     schema: Option<String>,
     prefix: String,
+    lean: bool,
     allowed: Vec<Risk>,
     max_connections: Option<u32>,
     database: std::marker::PhantomData<fn() -> Db>,
@@ -119,6 +120,7 @@ impl<Db: Store> fmt::Debug for InboxOptions<Db> {
         f.debug_struct("InboxOptions")
             .field("schema", &self.schema)
             .field("prefix", &self.prefix)
+            .field("lean", &self.lean)
             .field("allowed", &self.allowed)
             .field("max_connections", &self.max_connections)
             .finish()
@@ -128,7 +130,14 @@ impl<Db: Store> fmt::Debug for InboxOptions<Db> {
 impl<Db: Store> Default for InboxOptions<Db> {
     fn default() -> Self {
         let (schema, prefix) = (Db::DEFAULT_SCHEMA.map(str::to_owned), DEFAULT_PREFIX.to_owned());
-        Self { schema, prefix, allowed: Vec::new(), max_connections: None, database: std::marker::PhantomData }
+        Self {
+            schema,
+            prefix,
+            lean: false,
+            allowed: Vec::new(),
+            max_connections: None,
+            database: std::marker::PhantomData,
+        }
     }
 }
 
@@ -136,6 +145,31 @@ impl<Db: Store> InboxOptions<Db> {
     /// What the tables' names begin with, `inbox` by default: `inbox`, `inbox_consumers`, and so on.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// Keeps 16 bytes of the key's SHA-256 in each row, in place of its text: smaller tables, whatever the keys' length.
+    ///
+    /// Say so before the first [`Inbox::migrate`]: tables with the keys' text are refused, and the other way round. Dead
+    /// letters and attempts keep the text. Two keys of one digest would be one message, whose second is taken for a
+    /// duplicate: with a million million keys the chance of any such pair is below 1 in 10¹⁴, and somebody who chooses
+    /// the keys has to try 2⁶⁴ of them.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # tokio::runtime::Runtime::new()?.block_on(async {
+    /// use inboxed_runtime::Inbox;
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let url = format!("sqlite://{}", folder.path().join("shop.db").display());
+    /// let inbox = Inbox::<sqlx::Sqlite>::options().lean().connect(&url).await?;
+    /// inbox.migrate().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn lean(mut self) -> Self {
+        self.lean = true;
         self
     }
 
@@ -174,8 +208,8 @@ impl<Db: Store> InboxOptions<Db> {
         Ok(Inbox::assemble(pool, true, tables, self.allowed))
     }
 
-    fn tables(&self) -> Result<Tables, StartError> {
-        Tables::new(self.schema.as_deref(), &self.prefix)
+    pub(crate) fn tables(&self) -> Result<Tables, StartError> {
+        Tables::new(self.schema.as_deref(), &self.prefix, self.lean)
     }
 }
 
@@ -242,7 +276,6 @@ impl<Db: Store> Inbox<Db> {
         &self.inner.shared
     }
 
-    #[cfg(any(feature = "sqlite", feature = "mysql"))]
     pub(crate) fn tables(&self) -> &Tables {
         &self.inner.tables
     }
@@ -250,6 +283,17 @@ impl<Db: Store> Inbox<Db> {
     /// A statement with the tables' names and the database's clock filled in.
     pub(crate) fn sql(&self, template: &str) -> String {
         self.inner.tables.sql(template).replace("{now}", Db::NOW)
+    }
+
+    /// As [`Inbox::sql`], for a statement that makes tables: with the lines of this kind of inbox only.
+    pub(crate) fn ddl(&self, template: &str) -> String {
+        fill::<Db>(self.tables(), template)
+    }
+
+    /// The facts that must be found of a table, without those of the other kind of inbox.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn facts_of_kind(&self, facts: &[&str]) -> std::collections::BTreeSet<String> {
+        facts.iter().map(|fact| self.ddl(fact)).filter(|fact| !fact.is_empty()).collect()
     }
 
     /// Runs one statement of a bookkeeping transaction.

@@ -5,6 +5,7 @@ mod classify;
 mod clock;
 mod dead_letters;
 mod inbox;
+mod lean;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -89,8 +90,11 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     const DEFAULT_SCHEMA: Option<&'static str> = None;
 
     /// The statements that make the tables, one list for each version of the schema, with `{inbox}` and the like for
-    /// the tables' names.
+    /// the tables' names; a line that begins with `{lean}` or `{text}` is of that kind of inbox only.
     const MIGRATIONS: &'static [&'static [&'static str]];
+
+    /// Asks whether the inbox's table is lean, with 1 or 0; no row if there is no such table.
+    const IS_LEAN: &'static str;
 
     /// What follows an INSERT's values to change the row that holds this key already; assignments come after it.
     fn on_conflict(key: &str) -> String;
@@ -162,9 +166,14 @@ pub struct Claim {
 pub(crate) const UNKNOWN_PAYLOAD: i64 = 0;
 
 impl Claim {
+    /// What the row keeps of the payload's digest: four bytes, since every row pays for them.
+    pub(crate) fn stored_payload(&self) -> i64 {
+        (self.payload << 32) >> 32
+    }
+
     /// Whether a committed row is of the same payload, or of one that nobody knows any more.
     pub(crate) fn is_of_payload(&self, stored: i64) -> bool {
-        [self.payload, UNKNOWN_PAYLOAD].contains(&stored)
+        [self.stored_payload(), UNKNOWN_PAYLOAD].contains(&stored)
     }
 
     /// The keys this claim holds: one, or two while an old key's rows live.

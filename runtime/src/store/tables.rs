@@ -13,29 +13,35 @@ pub(crate) const DEFAULT_PREFIX: &str = "inbox";
 pub(crate) struct Tables {
     schema: Option<String>,
     prefix: String,
+    lean: bool,
 }
 
 impl Tables {
     /// Checks what goes into statements without escaping.
-    pub(crate) fn new(schema: Option<&str>, prefix: &str) -> Result<Self, StartError> {
+    pub(crate) fn new(schema: Option<&str>, prefix: &str, lean: bool) -> Result<Self, StartError> {
         if !is_plain(prefix, LONGEST_PREFIX) {
             return Err(StartError::Prefix(prefix.to_owned()));
         }
         if let Some(schema) = schema.filter(|schema| !is_plain(schema, LONGEST_SCHEMA)) {
             return Err(StartError::SchemaName(schema.to_owned()));
         }
-        Ok(Self { schema: schema.map(str::to_owned), prefix: prefix.to_owned() })
+        Ok(Self { schema: schema.map(str::to_owned), prefix: prefix.to_owned(), lean })
     }
 
     /// The default prefix in the database's default schema.
     pub(crate) fn by_default(schema: Option<&str>) -> Self {
-        Self { schema: schema.map(str::to_owned), prefix: DEFAULT_PREFIX.to_owned() }
+        Self { schema: schema.map(str::to_owned), prefix: DEFAULT_PREFIX.to_owned(), lean: false }
     }
 
     /// What the tables' names begin with.
     #[cfg(feature = "mysql")]
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
+    }
+
+    /// Whether claims hold digests of the keys.
+    pub(crate) fn is_lean(&self) -> bool {
+        self.lean
     }
 
     /// Each placeholder of a statement and the name of its table.
@@ -52,10 +58,23 @@ impl Tables {
     }
 
     /// The statement with the tables' names filled in; `{prefix}` begins a name that can't have a schema before it.
+    ///
+    /// `{key_text}` is the column with a key's text, `{key_columns}` the columns to write with a key, `{key_places}` their
+    /// places.
     pub(crate) fn sql(&self, template: &str) -> String {
+        let [text, columns, places] =
+            if self.lean { ["key_text", "message_key, key_text", "?, ?"] } else { ["message_key", "message_key", "?"] };
         let sql = template.replace("{prefix}", &self.prefix);
+        let sql = sql.replace("{key_text}", text).replace("{key_columns}", columns).replace("{key_places}", places);
         self.names().iter().fold(sql, |sql, (placeholder, name)| sql.replace(placeholder, name))
     }
+}
+
+/// The lines of a text that are of this kind of inbox: all but those marked for the other one.
+pub(crate) fn lines_of_kind(text: &str, lean: bool) -> String {
+    let [mark, other] = if lean { ["{lean} ", "{text} "] } else { ["{text} ", "{lean} "] };
+    let lines = text.split_inclusive('\n').filter(|line| !line.trim_start().starts_with(other));
+    lines.map(|line| line.replacen(mark, "", 1)).collect()
 }
 
 fn is_plain(name: &str, longest: usize) -> bool {

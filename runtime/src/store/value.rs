@@ -1,5 +1,7 @@
 //! The values of bookkeeping statements, the same on every database.
 
+use std::fmt::Write as _;
+
 /// An argument or a column of a bookkeeping statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,6 +14,8 @@ pub enum Value {
     Text(String),
     /// Exact bytes.
     Blob(Vec<u8>),
+    /// The 16 bytes of a key's digest.
+    Digest([u8; 16]),
 }
 
 /// One row that a bookkeeping statement fetched.
@@ -76,6 +80,26 @@ impl Row {
         }
     }
 
+    /// The column as a claim's key: text, or the hexadecimal digits of a digest.
+    pub(crate) fn held_key(&self, index: usize) -> Result<String, sqlx::Error> {
+        match self.0.get(index) {
+            Some(Value::Text(text)) => Ok(text.clone()),
+            Some(Value::Digest(digest)) => Ok(hex(digest)),
+            Some(Value::Blob(digest)) if digest.len() == 16 => Ok(hex(digest)),
+            other => Err(mismatch(index, "a key", other)),
+        }
+    }
+
+    /// The bytes of a column of any kind but a number.
+    pub(crate) fn bytes(&self, index: usize) -> Result<&[u8], sqlx::Error> {
+        match self.0.get(index) {
+            Some(Value::Text(text)) => Ok(text.as_bytes()),
+            Some(Value::Blob(bytes)) => Ok(bytes),
+            Some(Value::Digest(bytes)) => Ok(bytes),
+            other => Err(mismatch(index, "text or bytes", other)),
+        }
+    }
+
     /// The column as bytes.
     pub(crate) fn blob(&self, index: usize) -> Result<&[u8], sqlx::Error> {
         match self.0.get(index) {
@@ -97,13 +121,21 @@ impl Row {
     }
 }
 
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 fn mismatch(index: usize, expected: &str, found: Option<&Value>) -> sqlx::Error {
     let found = match found {
         None => "no such column",
         Some(Value::Null) => "NULL",
         Some(Value::Int(_)) => "an integer",
         Some(Value::Text(_)) => "text",
-        Some(Value::Blob(_)) => "bytes",
+        Some(Value::Blob(_) | Value::Digest(_)) => "bytes",
     };
     sqlx::Error::ColumnDecode {
         index: index.to_string(),

@@ -78,6 +78,7 @@ impl Store for NoStore {
     const FOR_UPDATE: &'static str = "";
     const SKIP_LOCKED: &'static str = "";
     const MIGRATIONS: &'static [&'static [&'static str]] = &[];
+    const IS_LEAN: &'static str = "";
 
     fn on_conflict(_: &str) -> String {
         String::new()

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use inboxed::broker::{Capabilities, Settled, Settlement, Settler, Source, Transport};
+use inboxed::broker::{Capabilities, Settled, Settlement, Settler, Source, Transport, Wanted};
 use tokio::time::timeout;
 
 use crate::adapter::Adapter;
@@ -15,10 +15,15 @@ const A_WHILE: Duration = Duration::from_secs(30);
 /// Exactly what it is held to, and the lease that it was started with.
 pub(crate) async fn declares_what_it_is_held_to<A: Adapter>() {
     let trial = Trial::<A>::new("declares_what_it_is_held_to").await;
-    let source = trial.broker.connect("").unwrap().open(&trial.source).await.unwrap();
+    let source = trial.broker.connect("").unwrap().open(&trial.source, &by_hand()).await.unwrap();
     let mut held_to = A::held_to();
     held_to.lease = Some(LONG_LEASE);
     assert_eq!(source.capabilities(), held_to);
+}
+
+/// What a consumer of ten messages at once wants.
+fn by_hand() -> Wanted {
+    Wanted::new("shop", 10)
 }
 
 /// Receives this many deliveries from a source by hand.
@@ -35,7 +40,7 @@ async fn receive<S: Source>(source: &mut S, count: usize) -> Vec<inboxed::broker
 pub(crate) async fn position<A: Adapter>() {
     let trial = Trial::<A>::new("position").await;
     trial.publish_ids(0..20).await;
-    let mut source = trial.broker.connect("").unwrap().open(&trial.source).await.unwrap();
+    let mut source = trial.broker.connect("").unwrap().open(&trial.source, &by_hand()).await.unwrap();
     let Capabilities { position, delivery_count, .. } = source.capabilities();
 
     let mut rounds = Vec::new();
@@ -64,7 +69,7 @@ pub(crate) async fn position<A: Adapter>() {
 pub(crate) async fn batch_answers<A: Adapter>() {
     let trial = Trial::<A>::new("batch_answers").await;
     trial.publish_ids(0..10).await;
-    let mut source = trial.broker.connect("").unwrap().open(&trial.source).await.unwrap();
+    let mut source = trial.broker.connect("").unwrap().open(&trial.source, &by_hand()).await.unwrap();
     let received = receive(&mut source, 10).await;
     let early = received[4].token.clone();
     source.settler().settle(vec![Settlement::Release(early)]).await;

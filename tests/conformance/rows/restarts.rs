@@ -69,12 +69,9 @@ pub(crate) async fn cancel<A: Adapter>() {
 
 /// Everything arrives once the broker's server is back; health is red meanwhile.
 pub(crate) async fn reconnect<A: Adapter>() {
-    let trial = Trial::<A>::new("reconnect").await;
-    let persistent = A::held_to().persistent;
-    if declared(trial.row, persistent, trial.broker.stop_server().await).is_none() {
-        return;
-    }
-    trial.broker.start_server().await.unwrap();
+    let own = A::start_own(A::SHORT_LEASE * 2).await;
+    let Some(own) = declared("reconnect", A::held_to().persistent, own) else { return };
+    let trial = Trial::<A>::on("reconnect", own).await;
     let running = trial.run(trial.consumer(&Script::plain()));
     for (from, to) in [(0, 3_333), (3_333, 5_000), (5_000, 10_000)] {
         for id in from..to {

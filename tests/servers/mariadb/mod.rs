@@ -1,34 +1,26 @@
-//! MariaDB: its types, its SQL, and what it does with a body that breaks the rules.
+//! MariaDB: its SQL where databases differ, and what it does with a body that breaks the rules.
 
 #[path = "../promise/bodies.rs"]
 mod bodies;
-#[path = "../promise/deadlocks.rs"]
-mod deadlocks;
 #[path = "../promise/exploring.rs"]
 mod exploring;
+mod forgetful;
 #[path = "../promise/killed.rs"]
 mod killed;
 #[path = "../promise/outcomes.rs"]
 mod outcomes;
+#[path = "../promise/renamed.rs"]
+mod renamed;
 #[path = "../promise/services_apart.rs"]
 mod services_apart;
-#[path = "../promise/shop.rs"]
-mod shop;
 #[path = "../promise/stuck.rs"]
 mod stuck;
 
-use inboxed::store::Risk;
+#[path = "../../common/mariadb.rs"]
+mod database;
 
-pub(crate) type Db = sqlx::MySql;
-pub(crate) type Connection = sqlx::MySqlConnection;
+pub(crate) use self::database::*;
 
-/// The variable with the shared server's URL.
-pub(crate) const VARIABLE: &str = "INBOXED_MYSQL_URL";
-/// The server's name for `scripts/services`.
-pub(crate) const SERVICE: &str = "mariadb";
-
-pub(crate) const EFFECT: &str = "INSERT INTO effects (message) VALUES (?)";
-pub(crate) const MOVE: &str = "UPDATE stock SET moves = moves + 1 WHERE id = ?";
 pub(crate) const STUCK: &str = "SELECT SLEEP(60)";
 pub(crate) const NO_LIMIT: &str = "SET SESSION max_statement_time = 0";
 /// How many other sessions of this database run the statement above.
@@ -38,17 +30,5 @@ pub(crate) const STUCK_SESSIONS: &str = "SELECT COUNT(*) FROM information_schema
 /// Whether a body that swallows the error of its own COMMIT, ROLLBACK or plain statement keeps the rest: the server
 /// refuses that statement alone here.
 pub(crate) const SWALLOWED_ERRORS_KEEP_THE_REST: bool = true;
-
-/// How the server forgets what it has committed, once it is killed, and the name of that for an inbox.
-pub(crate) const FORGETFUL: [&str; 1] = ["SET GLOBAL innodb_flush_log_at_trx_commit = 0"];
-pub(crate) const RISK: Risk = Risk::FlushLogNotAtCommit;
-
-/// Makes a database.
-pub(crate) fn create(name: &str) -> Vec<String> {
-    vec![format!("CREATE DATABASE {name}")]
-}
-
-/// Drops it.
-pub(crate) fn discard(name: &str) -> String {
-    format!("SET lock_wait_timeout = 2; DROP DATABASE IF EXISTS {name}")
-}
+/// Whether DDL in a body is a part of its transaction; it is refused otherwise.
+pub(crate) const DDL_IN_BODIES: bool = false;

@@ -4,8 +4,8 @@ use inboxed::{Outcome, idempotent};
 use serde::Deserialize;
 use sqlx::{Connection as _, Executor as _};
 
-use super::shop::{Event, Shop, deliver, effect, event};
-use super::{Connection, SWALLOWED_ERRORS_KEEP_THE_REST};
+use super::{Connection, DDL_IN_BODIES, SWALLOWED_ERRORS_KEEP_THE_REST, Shop, deliver, effect};
+use crate::common::{Event, event};
 
 /// Ends a part of its transaction as the event's id says.
 #[idempotent(key = "event:{id}")]
@@ -33,14 +33,14 @@ async fn in_parts(event: Event, tx: &mut Connection) -> inboxed::Result<()> {
 async fn parts_kept(ending: &str) -> Vec<String> {
     let shop = Shop::open().await;
     let app = shop.consumer().handle("events", in_parts);
-    let outcome = deliver(&app, event(ending)).await;
+    let outcome = deliver(&app, "events", event(ending)).await;
     let effects = shop.effects().await;
     if effects.is_empty() {
         assert!(matches!(outcome, Outcome::Retry(_)), "{outcome:?}");
         assert_eq!((shop.claims().await, shop.failed(1).await), (0, 1));
     } else {
         assert_eq!(outcome, Outcome::Done);
-        assert_eq!(deliver(&app, event(ending)).await, Outcome::Duplicate);
+        assert_eq!(deliver(&app, "events", event(ending)).await, Outcome::Duplicate);
         assert_eq!((shop.claims().await, shop.effects().await.len()), (1, effects.len()));
     }
     effects
@@ -90,11 +90,11 @@ async fn outcome_of(statements: &[&str], swallows: bool) -> (Outcome, Vec<String
     let message = |id: u32, statements: &[&str]| {
         serde_json::json!({ "id": id, "statements": statements, "swallows": swallows }).to_string()
     };
-    let outcome = deliver(&app, message(7, statements)).await;
+    let outcome = deliver(&app, "events", message(7, statements)).await;
     let effects = shop.effects().await;
     if outcome == Outcome::Done {
         assert_eq!(shop.claims().await, 1, "{statements:?}: {effects:?}");
-        assert_eq!(deliver(&app, message(7, statements)).await, Outcome::Duplicate);
+        assert_eq!(deliver(&app, "events", message(7, statements)).await, Outcome::Duplicate);
         assert_eq!(shop.effects().await, effects);
     } else {
         assert!(matches!(outcome, Outcome::Retry(_)), "{statements:?}: {outcome:?}");
@@ -102,7 +102,7 @@ async fn outcome_of(statements: &[&str], swallows: bool) -> (Outcome, Vec<String
         assert!(effects.is_empty(), "{statements:?}: {effects:?}");
     }
     // Whatever state the connection was in, the next message doesn't meet it.
-    assert_eq!(deliver(&app, message(8, &[])).await, Outcome::Done, "{statements:?}");
+    assert_eq!(deliver(&app, "events", message(8, &[])).await, Outcome::Done, "{statements:?}");
     assert_eq!(shop.effects().await.len(), effects.len() + 1);
     (outcome, effects)
 }
@@ -144,6 +144,16 @@ async fn own_commit_or_rollback_whose_error_is_returned_keeps_nothing() {
     for statements in [&["COMMIT"][..], &["COMMIT; BEGIN"], &["ROLLBACK; BEGIN"], &["ROLLBACK", "BEGIN", SECOND]] {
         let (outcome, _) = outcome_of(statements, false).await;
         assert!(matches!(outcome, Outcome::Retry(_)), "{statements:?}: {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn ddl_never_parts_claim_and_effect() {
+    const DDL: &str = "CREATE TABLE made (id BIGINT)";
+    for (swallows, done) in [(false, DDL_IN_BODIES), (true, true)] {
+        let (outcome, effects) = outcome_of(&[DDL, SECOND], swallows).await;
+        assert_eq!(outcome == Outcome::Done, done, "{outcome:?}");
+        assert_eq!(effects, if done { vec!["first", "second"] } else { vec![] });
     }
 }
 

@@ -4,8 +4,7 @@ use inboxed::testing::explore;
 use inboxed::{Consumer, idempotent};
 use serde::Deserialize;
 
-use super::Connection;
-use super::shop::{Database, effect, open};
+use super::{Connection, Database, effect, open};
 
 #[derive(Deserialize)]
 struct Order {
@@ -20,7 +19,7 @@ async fn ship(order: Order, tx: &mut Connection) -> inboxed::Result<()> {
 #[tokio::test]
 async fn handler_that_keeps_the_rules_is_exact_in_process_and_by_abort() {
     // A child is given the parent's database and makes none of its own.
-    let database = Database::on_shared_server();
+    let database = Database::default();
     let url = database.url();
     let process = |url: String| async move { Consumer::new("shop", open(&url).await).handle("orders", ship) };
     let explored = explore("orders", &url, process).key_fields(["id"]).in_child_processes().effects(move |n| {

@@ -1,25 +1,25 @@
-//! The database killed in mid-load, and a control: where commits may be forgotten, the same load shows it.
+//! The database killed in mid-load. Where commits may be forgotten, the same load has to show it: the controls beside it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use inboxed::memory::Memory;
+use inboxed::store::Risk;
 use inboxed::{Inbox, Report, RetryPolicy};
 
-use super::shop::{Database, Shop, event, open, record};
-use super::{FORGETFUL, RISK, SERVICE};
-use crate::services::Own;
-use crate::wait::{until, within};
+use super::{Database, Db, SERVICE, Shop, open, record};
+use crate::common::services::Own;
+use crate::common::{event, until, within};
 
 /// So many messages wait at least, however fast they are handled while a kill is on its way.
 const WAITING: usize = 200;
 
 /// What a load with the server killed in the middle came to.
 #[derive(Debug, PartialEq, Eq)]
-struct Verdict {
-    lost: usize,
-    doubled: usize,
+pub(crate) struct Verdict {
+    pub(crate) lost: usize,
+    pub(crate) doubled: usize,
 }
 
 /// Publishes for ever, counting.
@@ -46,17 +46,17 @@ async fn load(server: &Own, shop: &Shop, kills: u32) -> Verdict {
     let killing = async {
         for _ in 0..kills {
             let before = settled().await;
-            until("some messages are done", async || settled().await > before + 300).await;
-            within("the kill", server.kill()).await;
-            within("red health", health.wait_for(|report| report.store.is_some())).await;
-            within("the start", server.start_again()).await;
-            within("green health", health.wait_for(Report::is_healthy)).await;
+            until(async || settled().await > before + 300).await;
+            within(server.kill()).await;
+            within(health.wait_for(|report| report.store.is_some())).await;
+            within(server.start_again()).await;
+            within(health.wait_for(Report::is_healthy)).await;
         }
     };
     let published = Cell::new(0);
     tokio::select! { () = killing => {}, () = feed(&broker, &published) => {}, ended = &mut run => panic!("it ended early: {ended:?}") }
     broker.end_when_settled("events");
-    within("the end", run).await.unwrap().unwrap();
+    within(run).await.unwrap().unwrap();
     assert!(shop.letters().await.is_empty());
     let effects = shop.effects().await;
     let distinct = effects.iter().collect::<BTreeSet<_>>().len();
@@ -72,16 +72,29 @@ async fn database_killed_in_mid_load_and_started_again_has_every_effect_once() {
     assert_eq!(shop.claims().await, effects);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_database_that_forgets_what_it_has_committed_is_found_losing() {
-    let server = Own::start(SERVICE).await;
+/// The load on a server that was told so, past what the inbox refuses.
+pub(crate) async fn load_after(server: &Own, allowed: &[Risk], statements: &[&str]) -> Verdict {
     let database = Database::on(server.url().await);
     open(&database.url()).await;
-    let inbox = Inbox::options().allow(RISK).connect(&database.url()).await.unwrap();
-    let shop = Shop { inbox, database };
-    for sql in FORGETFUL {
-        shop.execute(sql).await;
+    let options = allowed.iter().fold(Inbox::<Db>::options(), |options, risk| options.allow(*risk));
+    let shop = Shop { inbox: options.connect(&database.url()).await.unwrap(), database };
+    for statement in statements {
+        shop.execute(statement).await;
     }
-    let verdict = load(&server, &shop, 1).await;
-    assert!(verdict.lost > 0, "{verdict:?}");
+    load(server, &shop, 1).await
+}
+
+/// The load on a server that was told to forget is found losing, at the first kill or soon: what a crash forgets may be
+/// nothing by chance.
+pub(crate) async fn is_found_losing(allowed: &[Risk], statements: &[&str]) {
+    let server = Own::start(SERVICE).await;
+    for _ in 0..5 {
+        let Verdict { lost, doubled } = load_after(&server, allowed, statements).await;
+        println!("lost {lost}");
+        assert_eq!(doubled, 0);
+        if lost > 0 {
+            return;
+        }
+    }
+    panic!("five kills, and nothing was lost");
 }

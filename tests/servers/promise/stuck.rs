@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use inboxed::{Outcome, State, idempotent};
 use sqlx::Executor as _;
 
-use super::shop::{Event, Shop, deliver, effect, event};
-use super::{Connection, NO_LIMIT, STUCK, STUCK_SESSIONS};
-use crate::wait::until;
+use super::{Connection, NO_LIMIT, STUCK, STUCK_SESSIONS, Shop, deliver, effect};
+use crate::common::{Event, event, until};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -36,16 +35,16 @@ async fn is_over_a_second_after_its_timeout(id: &str) {
     // What is opened and prepared once isn't of interest here.
     app.inbox().verify().await.unwrap();
     let began = Instant::now();
-    assert!(matches!(deliver(&app, event(id)).await, Outcome::Retry(_)));
+    assert!(matches!(deliver(&app, "events", event(id)).await, Outcome::Retry(_)));
     let over = began.elapsed();
     assert!(over >= TIMEOUT && over < TIMEOUT + Duration::from_secs(1), "{over:?}");
     assert_eq!((shop.claims().await, shop.effects().await.len(), shop.failed(1).await), (0, 0, 1));
 
     let began = Instant::now();
-    assert_eq!(deliver(&app, event(id)).await, Outcome::Done, "its key is free");
+    assert_eq!(deliver(&app, "events", event(id)).await, Outcome::Done, "its key is free");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     assert_eq!(shop.effects().await, [id]);
-    until("no session is left behind", async || shop.number(STUCK_SESSIONS).await == 0).await;
+    until(async || shop.number(STUCK_SESSIONS).await == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

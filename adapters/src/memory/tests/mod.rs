@@ -10,7 +10,7 @@ mod order;
 use std::time::Duration;
 
 use inboxed_runtime::Received;
-use inboxed_runtime::broker::{Incoming, Settled, Settlement, Settler, Source, Transport};
+use inboxed_runtime::broker::{Incoming, Settled, Settlement, Settler, Source};
 use tokio::time::timeout;
 
 use super::{Memory, MemorySource, MemoryToken};

@@ -189,7 +189,7 @@ impl From<Error> for DeadLetterError {
 impl DeadLetter {
     /// The columns of [`DeadLetter::from_row`], after `SELECT`.
     const COLUMNS: &'static str = "letter.id, letter.consumer, \
-        (SELECT consumer.name FROM {consumers} AS consumer WHERE consumer.id = letter.consumer), letter.message_key, letter.source, \
+        (SELECT consumer.name FROM {consumers} AS consumer WHERE consumer.id = letter.consumer), letter.{key_text}, letter.source, \
         letter.body, letter.headers, letter.reason, letter.error, letter.attempts, letter.state, letter.sent_at, \
         letter.first_at, letter.updated_at \
         FROM {dead_letters} AS letter";

@@ -2,6 +2,7 @@
 
 use super::{DeadLetter, DeadLetterError, Filter, LetterId, LetterState, Reason};
 use crate::error::Error;
+use crate::key::Key;
 use crate::store::{Inbox, Row, Store, Value, clock};
 
 /// The dead letters of an inbox: [`Inbox::dead_letters`].
@@ -79,7 +80,7 @@ impl<Db: Store> DeadLetters<Db> {
             .write(move |inbox, connection| {
                 Box::pin(async move {
                     let find = format!(
-                        "SELECT consumer, message_key, reason, state FROM {{dead_letters}} WHERE id = ?{}",
+                        "SELECT consumer, message_key, reason, state, {{key_text}} FROM {{dead_letters}} WHERE id = ?{}",
                         Db::FOR_UPDATE
                     );
                     let rows = inbox.run(connection, &find, vec![id.into()]).await?;
@@ -87,7 +88,7 @@ impl<Db: Store> DeadLetters<Db> {
                     let reason = row.text(2).map_err(Error::from)?;
                     // A letter that was done doesn't keep its key's claim: without that, its message would run again.
                     let forgotten = row.text(3).map_err(Error::from)? == LetterState::Done.as_str()
-                        && row.optional(1, Row::text).map_err(Error::from)?.is_some()
+                        && row.0.get(1) != Some(&Value::Null)
                         && inbox.run(connection, CLAIMED, row.0[..2].to_vec()).await?.is_empty();
                     if (reason == Reason::TooOld.as_str() || forgotten) && !forced {
                         return Err(DeadLetterError::TooOld(id));
@@ -95,9 +96,9 @@ impl<Db: Store> DeadLetters<Db> {
                     let update =
                         "UPDATE {dead_letters} SET state = ?, redrive_at = {now}, updated_at = {now} WHERE id = ?";
                     inbox.run(connection, update, vec![state.as_str().into(), id.into()]).await?;
-                    if let [consumer, Value::Text(key)] = &row.0[..2] {
-                        let key = vec![consumer.clone(), Value::Text(key.clone())];
-                        renew_budget(&inbox, connection, state, key).await?;
+                    if let Some(key) = row.optional(4, Row::text).map_err(Error::from)? {
+                        let consumer = row.0[0].clone();
+                        renew_budget(&inbox, connection, state, (consumer, Key::parse(key).map_err(Error::from)?)).await?;
                     }
                     Ok(())
                 })
@@ -113,18 +114,21 @@ async fn renew_budget<Db: Store>(
     inbox: &Inbox<Db>,
     connection: &mut Db::Connection,
     state: LetterState,
-    key: Vec<Value>,
+    (consumer, key): (Value, Key),
 ) -> Result<(), Error> {
+    let mut arguments = vec![consumer];
     let renew = if state == LetterState::Redrive {
+        arguments.extend(inbox.key_values(Some(&key)));
         format!(
-            "INSERT INTO {{attempts}} (consumer, message_key, failures, starts, last_error, updated_at) \
-             VALUES (?, ?, 0, 0, '', {{now}}) {} failures = 0, starts = 0, updated_at = {}",
+            "INSERT INTO {{attempts}} (consumer, {{key_columns}}, failures, starts, last_error, updated_at) \
+             VALUES (?, {{key_places}}, 0, 0, '', {{now}}) {} failures = 0, starts = 0, updated_at = {}",
             Db::on_conflict("consumer, message_key"),
             Db::incoming("updated_at"),
         )
     } else {
+        arguments.push(inbox.held_of(&key));
         "DELETE FROM {attempts} WHERE consumer = ? AND message_key = ?".to_owned()
     };
-    inbox.run(connection, &renew, key).await?;
+    inbox.run(connection, &renew, arguments).await?;
     Ok(())
 }

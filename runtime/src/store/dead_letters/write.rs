@@ -1,7 +1,5 @@
 //! A new dead letter, written inside the transaction that holds its claim.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
 
 use super::{LetterId, Reason};
@@ -10,6 +8,7 @@ use crate::key::Key;
 use crate::message::Received;
 use crate::store::attempts::storable;
 use crate::store::registry::ConsumerId;
+use crate::store::value::hex;
 use crate::store::{Claim, Inbox, Store, Value, clock};
 
 /// A message that won't be tried again.
@@ -79,13 +78,6 @@ pub(crate) fn key_identity(key: &str) -> String {
     format!("key/{key}")
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 impl NewLetter<'_> {
     /// Writes the letter, gives the claim up, and keeps a row of attempts that tells a later success of the letter.
     pub(crate) async fn insert_and_unclaim<Db: Store>(
@@ -97,17 +89,18 @@ impl NewLetter<'_> {
         let id = self.upsert(inbox, connection, claim).await?;
         for key in claim.iter().flat_map(|claim| claim.keys()) {
             let unclaim = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-            inbox.run(connection, unclaim, vec![self.consumer.into(), key.as_str().into()]).await?;
+            inbox.run(connection, unclaim, vec![self.consumer.into(), inbox.held_of(key)]).await?;
         }
         if let Some(claim) = claim {
             let mark = format!(
-                "INSERT INTO {{attempts}} (consumer, message_key, failures, starts, last_error, updated_at) \
-                 VALUES (?, ?, ?, 0, ?, {{now}}) {} starts = 0, updated_at = {}",
+                "INSERT INTO {{attempts}} (consumer, {{key_columns}}, failures, starts, last_error, updated_at) \
+                 VALUES (?, {{key_places}}, ?, 0, ?, {{now}}) {} starts = 0, updated_at = {}",
                 Db::on_conflict("consumer, message_key"),
                 Db::incoming("updated_at"),
             );
-            let key = claim.identity.name().as_str();
-            let arguments = vec![self.consumer.into(), key.into(), self.attempts.into(), storable(self.error).into()];
+            let mut arguments = vec![self.consumer.into()];
+            arguments.extend(inbox.key_values(Some(claim.identity.name())));
+            arguments.extend([self.attempts.into(), storable(self.error).into()]);
             inbox.run(connection, &mark, arguments).await?;
         }
         match self.redriven {
@@ -158,17 +151,16 @@ impl NewLetter<'_> {
                 .map(|column| format!("{column} = {}", Db::incoming(column)))
                 .join(", ");
         let upsert = format!(
-            "INSERT INTO {{dead_letters}} (consumer, identity, message_key, source, body, headers, reason, error, \
+            "INSERT INTO {{dead_letters}} (consumer, identity, {{key_columns}}, source, body, headers, reason, error, \
              attempts, state, sent_at, first_at, updated_at, redrive_at) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'open', ?, {{now}}, {{now}}, NULL) \
+             VALUES (?, ?, {{key_places}}, ?, ?, ?, ?, ?, ?, 'open', ?, {{now}}, {{now}}, NULL) \
              {} {renewed}, state = 'open', redrive_at = NULL",
             Db::on_conflict("consumer, identity"),
         );
         let received = self.received;
-        let arguments = vec![
-            self.consumer.into(),
-            identity.as_str().into(),
-            self.identity.key().map(Key::as_str).into(),
+        let mut arguments = vec![self.consumer.into(), identity.as_str().into()];
+        arguments.extend(inbox.key_values(self.identity.key()));
+        arguments.extend([
             received.source.as_ref().into(),
             Value::Blob(received.body.to_vec()),
             Value::Blob(serde_json::to_vec(&received.headers)?),
@@ -176,7 +168,7 @@ impl NewLetter<'_> {
             storable(self.error).into(),
             self.attempts.into(),
             received.sent_at.map(clock::column).into(),
-        ];
+        ]);
         inbox.run(connection, &upsert, arguments).await?;
         let find = "SELECT id FROM {dead_letters} WHERE consumer = ? AND identity = ?";
         let rows = inbox.run(connection, find, vec![self.consumer.into(), identity.into()]).await?;

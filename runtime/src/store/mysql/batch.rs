@@ -28,6 +28,8 @@ pub(super) struct Batches {
     select_prior: String,
     select_held: String,
     now: &'static str,
+    /// What a key's literal begins with.
+    quote: &'static str,
 }
 
 impl Batches {
@@ -44,6 +46,7 @@ impl Batches {
                  ON attempt.consumer = held.consumer AND attempt.message_key = held.message_key WHERE ",
             ),
             now: <MySql as crate::store::Store>::NOW,
+            quote: if inbox.is_lean() { "X'" } else { "'" },
         }
     }
 
@@ -74,10 +77,10 @@ impl Batches {
         let key = claim.identity.name();
         let mut sql = Self::begin(marker, limits);
         sql.push_str(&self.insert_one);
-        name(&mut sql, claim.consumer, key)?;
-        let _ = write!(sql, ", {}, {})", self.now, claim.payload);
+        self.name(&mut sql, claim.consumer, key)?;
+        let _ = write!(sql, ", {}, {})", self.now, claim.stored_payload());
         sql.push_str(&self.select_prior);
-        name(&mut sql, claim.consumer, key)?;
+        self.name(&mut sql, claim.consumer, key)?;
         sql.push_str("); ");
         sql.push_str(SAVEPOINT);
         Ok(sql)
@@ -90,7 +93,7 @@ impl Batches {
         sql.push_str(&self.insert_many);
         for (index, (consumer, key, payload)) in rows.iter().enumerate() {
             sql.push_str(if index == 0 { "(" } else { ", (" });
-            name(&mut sql, *consumer, key)?;
+            self.name(&mut sql, *consumer, key)?;
             let _ = write!(sql, ", {}, {payload}, {claim})", self.now);
         }
         sql.push_str(&self.unchanged);
@@ -103,7 +106,7 @@ impl Batches {
             let _ = write!(sql, "{or}held.consumer = {consumer} AND held.message_key IN (");
             for (index, (_, key, _)) in same.iter().enumerate() {
                 sql.push_str(if index == 0 { "" } else { ", " });
-                quote(&mut sql, key)?;
+                self.quote(&mut sql, key)?;
             }
             sql.push(')');
         }
@@ -131,24 +134,24 @@ impl Batches {
     pub(super) fn restore(marker: Marker) -> String {
         format!("{RESTORE}{marker}')")
     }
+
+    fn name(&self, sql: &mut String, ConsumerId(consumer): ConsumerId, key: &Key) -> Result<(), Error> {
+        let _ = write!(sql, "{consumer}, ");
+        self.quote(sql, key)
+    }
+
+    /// Writes a key as a literal. Its alphabet has neither quotes nor backslashes, which is checked again here.
+    fn quote(&self, sql: &mut String, key: &Key) -> Result<(), Error> {
+        let key = key.as_str();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/%#".contains(&byte);
+        if !key.bytes().all(plain) {
+            return Err(Error::from("a key with a character outside of its alphabet was not sent to the database"));
+        }
+        sql.push_str(self.quote);
+        sql.push_str(key);
+        sql.push('\'');
+        Ok(())
+    }
 }
 
 pub(super) const SAVEPOINT: &str = "SAVEPOINT inboxed";
-
-fn name(sql: &mut String, ConsumerId(consumer): ConsumerId, key: &Key) -> Result<(), Error> {
-    let _ = write!(sql, "{consumer}, ");
-    quote(sql, key)
-}
-
-/// Writes a key as a literal. Its alphabet has neither quotes nor backslashes, which is checked again here.
-fn quote(sql: &mut String, key: &Key) -> Result<(), Error> {
-    let key = key.as_str();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:/%#".contains(&byte);
-    if !key.bytes().all(plain) {
-        return Err(Error::from("a key with a character outside of its alphabet was not sent to the database"));
-    }
-    sql.push('\'');
-    sql.push_str(key);
-    sql.push('\'');
-    Ok(())
-}

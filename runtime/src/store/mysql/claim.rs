@@ -32,6 +32,7 @@ pub(super) async fn begin(
     claims: &[Claim],
     limits: Limits,
 ) -> Result<(MySqlTransaction, Vec<Verdict>), Error> {
+    let claims = &*inbox.hold(claims);
     let deadline = Instant::now() + limits.claim;
     loop {
         match try_begin(inbox, claims, limits, deadline.saturating_duration_since(Instant::now())).await {
@@ -85,7 +86,7 @@ async fn claim_one(
 ) -> Result<Verdict, Error> {
     let batch = inbox.batches().begin_and_claim(tx.marker(), limits, claim)?;
     let Err(error) = tx.start(batch).await else { return Ok(Verdict::Fresh { prior: None }) };
-    let name = vec![claim.consumer.into(), claim.identity.name().as_str().into()];
+    let name = vec![claim.consumer.into(), inbox.held(claim.identity.name().as_str())];
     match code::number(&error) {
         Some(code::DUPLICATE_KEY) => {
             tx.start(SAVEPOINT.to_owned()).await?;
@@ -136,7 +137,8 @@ async fn claim_at_once(
         firsts.entry(name(claim)).or_insert(index);
     }
     let rows = firsts.values().map(|first| &claims[*first]);
-    let held = insert(tx, inbox, rows.map(|claim| (claim.consumer, claim.identity.name(), claim.payload))).await?;
+    let held =
+        insert(tx, inbox, rows.map(|claim| (claim.consumer, claim.identity.name(), claim.stored_payload()))).await?;
     let verdict = |(index, claim): (usize, &Claim)| {
         let (row, first) = (find(&held, name(claim))?, firsts[&name(claim)]);
         Ok(match row.ours {
@@ -163,7 +165,7 @@ async fn claim_in_turn(
             verdicts.push(Verdict::Twin(*first));
             continue;
         }
-        let held = insert(tx, inbox, claim.keys().map(|key| (claim.consumer, key, claim.payload))).await?;
+        let held = insert(tx, inbox, claim.keys().map(|key| (claim.consumer, key, claim.stored_payload()))).await?;
         let Some((_, refusing)) = held.iter().find(|(_, row)| !row.ours) else {
             taken.extend(names.iter().map(|name| (*name, index)));
             verdicts.push(Verdict::Fresh { prior: find(&held, name(claim))?.prior });
@@ -172,7 +174,7 @@ async fn claim_in_turn(
         let same_payload = claim.is_of_payload(refusing.payload);
         for ((consumer, key), _) in held.iter().filter(|(_, row)| row.ours) {
             let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-            inbox.run(tx, give_up, vec![(*consumer).into(), key.as_str().into()]).await?;
+            inbox.run(tx, give_up, vec![(*consumer).into(), inbox.held(key)]).await?;
         }
         verdicts.push(Verdict::Duplicate { same_payload });
     }
@@ -199,7 +201,7 @@ async fn insert<'a>(
 fn held(row: &Row) -> Result<((ConsumerId, String), Held), Error> {
     let failed = row.optional(4, Row::int)?.is_some();
     let prior = if failed { Some(Attempts::from_row(row, 4)?) } else { None };
-    let name = (ConsumerId(row.int(0)?), row.text(1)?.to_owned());
+    let name = (ConsumerId(row.int(0)?), row.held_key(1)?);
     Ok((name, Held { ours: row.int(3)? == 1, payload: row.int(2)?, prior }))
 }
 

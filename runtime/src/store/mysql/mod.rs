@@ -62,6 +62,8 @@ impl Store for MySql {
     const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const DELETE_WAITS: bool = true;
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
+    const IS_LEAN: &'static str = "SELECT data_type = 'binary' FROM information_schema.columns \
+        WHERE table_schema = DATABASE() AND table_name = '{prefix}' AND column_name = 'message_key'";
 
     fn on_conflict(_: &str) -> String {
         "ON DUPLICATE KEY UPDATE".to_owned()
@@ -150,13 +152,14 @@ fn bind(values: Vec<Value>) -> Result<MySqlArguments, sqlx::Error> {
             Value::Int(value) => arguments.add(value),
             Value::Text(value) => arguments.add(value),
             Value::Blob(value) => arguments.add(value),
+            Value::Digest(value) => arguments.add(value.to_vec()),
         }
         .map_err(sqlx::Error::Encode)?;
     }
     Ok(arguments)
 }
 
-/// Our tables keep text as VARBINARY, compared byte by byte, and bytes as BLOB.
+/// Our tables keep text as VARBINARY, compared byte by byte, and bytes as BLOB or BINARY.
 fn row(row: &MySqlRow) -> Result<Row, sqlx::Error> {
     let value = |column: &MySqlColumn| {
         let index = column.ordinal();
@@ -167,7 +170,7 @@ fn row(row: &MySqlRow) -> Result<Row, sqlx::Error> {
         let kind = raw.type_info();
         if kind.name().contains("INT") || kind.name() == "BOOLEAN" {
             row.try_get_unchecked(index).map(Value::Int)
-        } else if kind.name().ends_with("BLOB") {
+        } else if kind.name().ends_with("BLOB") || kind.name() == "BINARY" {
             row.try_get_unchecked(index).map(Value::Blob)
         } else {
             row.try_get_unchecked(index).map(Value::Text)

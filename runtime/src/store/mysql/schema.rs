@@ -23,15 +23,18 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
     ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
     "CREATE TABLE IF NOT EXISTS {inbox} (
         consumer INT NOT NULL,
-        message_key VARBINARY(255) NOT NULL,
+        {text} message_key VARBINARY(255) NOT NULL,
+        {lean} message_key BINARY(16) NOT NULL,
         received_at BIGINT NOT NULL,
-        payload BIGINT NOT NULL,
+        payload INT NOT NULL,
         claim BIGINT NULL,
         PRIMARY KEY (consumer, message_key)
     ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC",
     "CREATE TABLE IF NOT EXISTS {attempts} (
         consumer INT NOT NULL,
-        message_key VARBINARY(255) NOT NULL,
+        {text} message_key VARBINARY(255) NOT NULL,
+        {lean} message_key BINARY(16) NOT NULL,
+        {lean} key_text VARBINARY(255) NOT NULL,
         failures INT NOT NULL,
         starts INT NOT NULL,
         last_error VARBINARY(8000) NOT NULL,
@@ -42,7 +45,9 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         id BIGINT NOT NULL AUTO_INCREMENT,
         consumer INT NOT NULL,
         identity VARBINARY(320) NOT NULL,
-        message_key VARBINARY(255) NULL,
+        {text} message_key VARBINARY(255) NULL,
+        {lean} message_key BINARY(16) NULL,
+        {lean} key_text VARBINARY(255) NULL,
         source VARBINARY(4000) NOT NULL,
         body LONGBLOB NOT NULL,
         headers LONGBLOB NOT NULL,
@@ -84,9 +89,10 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &[
             "engine InnoDB",
             "column consumer int NOT NULL",
-            "column message_key varbinary(255) NOT NULL",
+            "{text} column message_key varbinary(255) NOT NULL",
+            "{lean} column message_key binary(16) NOT NULL",
             "column received_at bigint NOT NULL",
-            "column payload bigint NOT NULL",
+            "column payload int NOT NULL",
             "column claim bigint",
             "unique (consumer, message_key)",
         ],
@@ -96,7 +102,9 @@ const EXPECTED: &[(&str, &[&str])] = &[
         &[
             "engine InnoDB",
             "column consumer int NOT NULL",
-            "column message_key varbinary(255) NOT NULL",
+            "{text} column message_key varbinary(255) NOT NULL",
+            "{lean} column message_key binary(16) NOT NULL",
+            "{lean} column key_text varbinary(255) NOT NULL",
             "column failures int NOT NULL",
             "column starts int NOT NULL",
             "column last_error varbinary(8000) NOT NULL",
@@ -111,7 +119,9 @@ const EXPECTED: &[(&str, &[&str])] = &[
             "column id bigint NOT NULL auto_increment",
             "column consumer int NOT NULL",
             "column identity varbinary(320) NOT NULL",
-            "column message_key varbinary(255)",
+            "{text} column message_key varbinary(255)",
+            "{lean} column message_key binary(16)",
+            "{lean} column key_text varbinary(255)",
             "column source varbinary(4000) NOT NULL",
             "column body longblob NOT NULL",
             "column headers longblob NOT NULL",
@@ -134,7 +144,7 @@ pub(super) async fn differences(inbox: &Inbox<MySql>) -> Result<Vec<String>, Err
     let mut differences = Vec::new();
     for (placeholder, expected) in EXPECTED {
         let table = inbox.tables().sql(placeholder);
-        let expected = expected.iter().map(|fact| (*fact).to_owned()).collect::<BTreeSet<_>>();
+        let expected = inbox.facts_of_kind(expected);
         let found = facts(inbox, &table).await?;
         differences.extend(expected.difference(&found).map(|fact| format!("missing: `{table}`: {fact}")));
         differences.extend(found.difference(&expected).map(|fact| format!("not ours: `{table}`: {fact}")));

@@ -55,7 +55,8 @@ impl Statements {
              WHERE attempt.consumer = claimed.consumer AND attempt.message_key = claimed.message_key)",
         );
         let prepare = format!(
-            "PREPARE inboxed_claim(bigint, integer, text) AS {insert}($1, $2, $3, {}){on_conflict}; ",
+            "PREPARE inboxed_claim(integer, integer, {}) AS {insert}($1, $2, $3, {}){on_conflict}; ",
+            if inbox.is_lean() { "uuid" } else { "text" },
             Postgres::NOW
         );
         Self { prepare, insert, on_conflict }
@@ -131,9 +132,9 @@ impl Statements {
     }
 }
 
-/// What the guard does for a transaction that holds a claim.
-const DURABLE: &str = "SELECT set_config('synchronous_commit', 'on', true) \
-    WHERE current_setting('synchronous_commit') NOT IN ('on', 'remote_apply'); ";
+/// What the guard does for a transaction that holds a claim. It answers no row: one would be taken for a claimed one.
+const DURABLE: &str = "SELECT WHERE CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
+    THEN set_config('synchronous_commit', 'on', true) IS NULL END; ";
 
 /// Postgres takes nought for no limit at all, and no more than a 32-bit number.
 fn milliseconds(limit: Duration) -> i32 {
@@ -153,7 +154,7 @@ fn rows(claims: &[Claim]) -> BTreeMap<Name<'_>, i64> {
     let mut rows = BTreeMap::new();
     for claim in claims {
         for name in names(claim) {
-            rows.entry(name).or_insert(claim.payload);
+            rows.entry(name).or_insert(claim.stored_payload());
         }
     }
     rows
@@ -170,8 +171,8 @@ pub(super) async fn verdicts(
     let mut fresh = HashMap::with_capacity(inserted.len());
     for row in inserted {
         let row = super::row(row)?;
-        let (consumer, key) = (ConsumerId(row.int(0)?), row.text(1)?);
-        if let Some(name) = rows.keys().find(|name| **name == (consumer, key)) {
+        let (consumer, key) = (ConsumerId(row.int(0)?), row.held_key(1)?);
+        if let Some(name) = rows.keys().find(|name| **name == (consumer, key.as_str())) {
             fresh.insert(*name, row.optional(2, Row::int)?.map(unpack));
         }
     }
@@ -182,7 +183,7 @@ pub(super) async fn verdicts(
     let (verdicts, given_up) = judge(claims, &fresh, &refused);
     for (consumer, key) in given_up {
         let delete = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-        inbox.run(connection, delete, vec![consumer.into(), key.into()]).await?;
+        inbox.run(connection, delete, vec![consumer.into(), inbox.held(key)]).await?;
     }
     Ok(verdicts)
 }
@@ -222,7 +223,7 @@ async fn stored_payload(
     key: &str,
 ) -> Result<i64, Error> {
     let stored = inbox.sql("SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?");
-    let rows = Postgres::run(connection, &stored, vec![consumer.into(), key.into()]).await?;
+    let rows = Postgres::run(connection, &stored, vec![consumer.into(), inbox.held(key)]).await?;
     match rows.first() {
         Some(row) => Ok(row.int(0)?),
         None => Err(Error::with_class("the row that refused the claim was pruned at that moment", Class::Contention)),

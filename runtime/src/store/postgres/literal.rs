@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use crate::key::Key;
 use crate::store::Value;
+use crate::store::value::hex;
 
 /// Appends a key, checking its alphabet again: nothing in it can end a literal.
 pub(super) fn key(sql: &mut String, key: &str) -> Result<(), sqlx::Error> {
@@ -49,6 +50,9 @@ fn append(sql: &mut String, value: &Value) -> Result<(), sqlx::Error> {
                 let _ = write!(sql, "{byte:02x}");
             }
             sql.push_str("', 'hex')");
+        }
+        Value::Digest(bytes) => {
+            let _ = write!(sql, "'{}'::uuid", hex(bytes));
         }
     }
     Ok(())

@@ -76,6 +76,8 @@ impl Store for Postgres {
     const SKIP_LOCKED: &'static str = " FOR UPDATE SKIP LOCKED";
     const DEFAULT_SCHEMA: Option<&'static str> = Some("public");
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
+    const IS_LEAN: &'static str = "SELECT (atttypid = 'uuid'::regtype)::integer FROM pg_attribute \
+        WHERE attrelid = to_regclass('{inbox}') AND attname = 'message_key'";
 
     fn on_conflict(key: &str) -> String {
         format!("ON CONFLICT ({key}) DO UPDATE SET")
@@ -113,6 +115,7 @@ impl Store for Postgres {
         claims: &[Claim],
         limits: Limits,
     ) -> Result<(PgTransaction, Vec<Verdict>), Error> {
+        let claims = &*inbox.hold(claims);
         let shared = inbox.shared();
         let statements = shared.statements.get_or_init(|| Statements::new(inbox));
         let (mut tx, inserted) = PgTransaction::open(&shared.lanes, statements, claims, limits).await?;
@@ -170,8 +173,15 @@ fn row(row: &PgRow) -> Result<Row, sqlx::Error> {
         match raw.type_info().name() {
             "INT2" | "INT4" | "INT8" => row.try_get_unchecked(index).map(Value::Int),
             "BYTEA" => row.try_get_unchecked(index).map(Value::Blob),
+            "UUID" => digest(row.try_get_unchecked(index)?).map(Value::Digest),
             _ => row.try_get_unchecked(index).map(Value::Text),
         }
     };
     row.columns().iter().map(value).collect::<Result<_, _>>().map(Row)
+}
+
+/// The bytes of a UUID's text.
+fn digest(text: &str) -> Result<[u8; 16], sqlx::Error> {
+    crate::store::lean::digest_of_hex(&text.replace('-', ""))
+        .ok_or_else(|| sqlx::Error::Decode("a UUID of another form than 8-4-4-4-12 digits".into()))
 }

@@ -25,7 +25,7 @@ pub(super) fn opening(inbox: &Inbox<Sqlite>, claims: &[Claim]) -> Opening {
     }
     let text = || format!("BEGIN IMMEDIATE; {}", insertion(inbox, 1, SAVEPOINT)).into();
     let sql = Arc::clone(inbox.shared().claiming.get_or_init(text));
-    Opening { sql, arguments: arguments(&[(name(claim), claim.payload)]) }
+    Opening { sql, arguments: arguments(inbox, &[(name(claim), claim.stored_payload())]) }
 }
 
 /// The verdicts, where the opening has claimed already: it answers a row if the claim is ours.
@@ -78,7 +78,7 @@ async fn claim_at_once(
         firsts.entry(name(claim)).or_insert(index);
     }
     let distinct = claims.iter().enumerate().filter(|(index, claim)| firsts[&name(claim)] == *index);
-    let rows = distinct.map(|(_, claim)| (name(claim), claim.payload)).collect::<Vec<_>>();
+    let rows = distinct.map(|(_, claim)| (name(claim), claim.stored_payload())).collect::<Vec<_>>();
     let fresh = insert(connection, inbox, &rows, SAVEPOINT).await?;
     let mut refused = HashMap::new();
     for ((consumer, key), _) in rows.iter().filter(|(name, _)| !fresh.contains_key(name)) {
@@ -110,7 +110,7 @@ async fn claim_in_turn(
             verdicts.push(Verdict::Twin(*first));
             continue;
         }
-        let rows = names.iter().map(|name| (*name, claim.payload)).collect::<Vec<_>>();
+        let rows = names.iter().map(|name| (*name, claim.stored_payload())).collect::<Vec<_>>();
         let fresh = insert(connection, inbox, &rows, "").await?;
         let Some((consumer, key)) = names.iter().copied().find(|name| !fresh.contains_key(name)) else {
             held.extend(names.iter().map(|name| (*name, index)));
@@ -120,7 +120,7 @@ async fn claim_in_turn(
         };
         for (consumer, key) in fresh.keys() {
             let give_up = "DELETE FROM {inbox} WHERE consumer = ? AND message_key = ?";
-            inbox.run(connection, give_up, vec![(*consumer).into(), (*key).into()]).await?;
+            inbox.run(connection, give_up, vec![(*consumer).into(), inbox.held(key)]).await?;
         }
         let stored = stored_payload(connection, inbox, consumer, key).await?;
         verdicts.push(Verdict::Duplicate { same_payload: claim.is_of_payload(stored) });
@@ -136,13 +136,14 @@ async fn insert<'a>(
     then: &str,
 ) -> Result<HashMap<Name<'a>, Option<Attempts>>, Error> {
     let statement = insertion(inbox, rows.len(), then);
-    let inserted = sqlx::query_with(AssertSqlSafe(statement), bind(arguments(rows))?).fetch_all(connection).await?;
+    let inserted =
+        sqlx::query_with(AssertSqlSafe(statement), bind(arguments(inbox, rows))?).fetch_all(connection).await?;
     let mut fresh = HashMap::with_capacity(inserted.len());
     for row in inserted.iter().map(super::row) {
         let row = row?;
-        let (consumer, key) = (ConsumerId(row.int(0)?), row.text(1)?);
+        let (consumer, key) = (ConsumerId(row.int(0)?), row.held_key(1)?);
         let prior = row.optional(2, Row::int)?.map(unpack);
-        if let Some((name, _)) = rows.iter().find(|(name, _)| *name == (consumer, key)) {
+        if let Some((name, _)) = rows.iter().find(|(name, _)| *name == (consumer, key.as_str())) {
             fresh.insert(*name, prior);
         }
     }
@@ -161,10 +162,9 @@ fn insertion(inbox: &Inbox<Sqlite>, rows: usize, then: &str) -> String {
     ))
 }
 
-fn arguments(rows: &[(Name<'_>, i64)]) -> Vec<Value> {
-    let values = |((consumer, key), payload): &(Name<'_>, i64)| {
-        [Value::from(*consumer), Value::from(*key), Value::Int(*payload)]
-    };
+fn arguments(inbox: &Inbox<Sqlite>, rows: &[(Name<'_>, i64)]) -> Vec<Value> {
+    let values =
+        |((consumer, key), payload): &(Name<'_>, i64)| [Value::from(*consumer), inbox.held(key), Value::Int(*payload)];
     rows.iter().flat_map(values).collect()
 }
 
@@ -180,6 +180,6 @@ async fn stored_payload(
     key: &str,
 ) -> Result<i64, Error> {
     let stored = "SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?";
-    let rows = Sqlite::run(connection, &inbox.sql(stored), vec![consumer.into(), key.into()]).await?;
+    let rows = Sqlite::run(connection, &inbox.sql(stored), vec![consumer.into(), inbox.held(key)]).await?;
     Ok(rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?)
 }

@@ -77,6 +77,8 @@ impl Store for Sqlite {
     const FOR_UPDATE: &'static str = "";
     const SKIP_LOCKED: &'static str = "";
     const MIGRATIONS: &'static [&'static [&'static str]] = schema::MIGRATIONS;
+    const IS_LEAN: &'static str =
+        "SELECT type = 'BLOB' FROM pragma_table_info('{prefix}', 'main') WHERE name = 'message_key'";
 
     fn on_conflict(key: &str) -> String {
         format!("ON CONFLICT ({key}) DO UPDATE SET")
@@ -155,6 +157,7 @@ impl Store for Sqlite {
         claims: &[Claim],
         limits: Limits,
     ) -> Result<(SqliteTransaction, Vec<Verdict>), Error> {
+        let claims = &*inbox.hold(claims);
         let opening = claim::opening(inbox, claims);
         let (mut tx, opened) = SqliteTransaction::open(inbox, &opening, !claims.is_empty(), limits).await?;
         match claim::verdicts(&mut tx, inbox, claims, opened).await {
@@ -197,6 +200,7 @@ fn bind(values: Vec<Value>) -> Result<SqliteArguments, sqlx::Error> {
             Value::Int(value) => arguments.add(value),
             Value::Text(value) => arguments.add(value),
             Value::Blob(value) => arguments.add(value),
+            Value::Digest(value) => arguments.add(value.to_vec()),
         }
         .map_err(sqlx::Error::Encode)?;
     }

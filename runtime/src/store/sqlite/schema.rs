@@ -20,14 +20,17 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
     ) STRICT",
     "CREATE TABLE {inbox} (
         consumer INTEGER NOT NULL,
-        message_key TEXT NOT NULL CHECK (length(message_key) BETWEEN 1 AND 255),
+        {text} message_key TEXT NOT NULL CHECK (length(message_key) BETWEEN 1 AND 255),
+        {lean} message_key BLOB NOT NULL CHECK (length(message_key) = 16),
         received_at INTEGER NOT NULL,
         payload INTEGER NOT NULL,
         PRIMARY KEY (consumer, message_key)
     ) STRICT, WITHOUT ROWID",
     "CREATE TABLE {attempts} (
         consumer INTEGER NOT NULL,
-        message_key TEXT NOT NULL,
+        {text} message_key TEXT NOT NULL,
+        {lean} message_key BLOB NOT NULL CHECK (length(message_key) = 16),
+        {lean} key_text TEXT NOT NULL,
         failures INTEGER NOT NULL,
         starts INTEGER NOT NULL,
         last_error TEXT NOT NULL,
@@ -38,7 +41,9 @@ pub(super) const MIGRATIONS: &[&[&str]] = &[&[
         id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
         consumer INTEGER NOT NULL,
         identity TEXT NOT NULL CHECK (length(identity) <= 320),
-        message_key TEXT,
+        {text} message_key TEXT,
+        {lean} message_key BLOB,
+        {lean} key_text TEXT,
         source TEXT NOT NULL,
         body BLOB NOT NULL,
         headers BLOB NOT NULL,
@@ -61,7 +66,7 @@ pub(super) async fn differences(inbox: &Inbox<Sqlite>) -> Result<Vec<String>, Er
     let mut model = SqliteConnection::connect("sqlite::memory:").await?;
     for version in MIGRATIONS {
         for statement in *version {
-            inbox.run(&mut model, statement, Vec::new()).await?;
+            Sqlite::run(&mut model, &inbox.ddl(statement), Vec::new()).await?;
         }
     }
     let expected = facts(&mut model, inbox.tables()).await?;

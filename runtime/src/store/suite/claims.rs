@@ -19,10 +19,10 @@ pub(crate) async fn redelivery_after_commit_is_a_duplicate<F: Fixture>() {
 
 pub(crate) async fn a_duplicate_tells_its_payload_from_another<F: Fixture>() {
     let fixture = ready::<F>().await;
-    let extreme = Claim { payload: i64::MIN, ..claim("order:1") };
+    let extreme = Claim { payload: i32::MIN.into(), ..claim("order:1") };
     deliver(fixture.inbox(), &extreme).await.unwrap();
     assert_eq!(verdict(fixture.inbox(), &extreme).await, DUPLICATE);
-    let other = Claim { payload: i64::MAX, ..claim("order:1") };
+    let other = Claim { payload: i32::MAX.into(), ..claim("order:1") };
     assert_eq!(verdict(fixture.inbox(), &other).await, Verdict::Duplicate { same_payload: false });
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn only_letter<Db: Store>(inbox: &Inbox<Db>) -> crate::store::D
 
 pub(crate) async fn a_letter_gives_its_claim_up<F: Fixture>() {
     let fixture = ready::<F>().await;
-    assert_eq!(bury_key(fixture.inbox(), "order:1", Reason::Permanent).await, How::DeadLettered);
+    assert_eq!(bury_key(fixture.inbox(), "order:1", Reason::Permanent).await, How::DeadLettered(Reason::Permanent));
     assert_eq!(rows(fixture.inbox()).await, 0);
     let letter = only_letter(fixture.inbox()).await;
     assert_eq!((letter.reason, letter.state, letter.attempts), (Reason::Permanent, LetterState::Open, 5));

@@ -6,6 +6,7 @@ pub(crate) mod attempts;
 pub(crate) mod bodies;
 pub(crate) mod claims;
 pub(crate) mod keys;
+pub(crate) mod kinds;
 pub(crate) mod letters;
 pub(crate) mod pruning;
 pub(crate) mod redrive;
@@ -16,7 +17,7 @@ pub(crate) mod waiting;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use super::{Claim, ConsumerId, Inbox, Limits, Store, Value, Verdict};
+use super::{Claim, ConsumerId, Inbox, InboxOptions, Limits, Store, Value, Verdict};
 use crate::error::Error;
 use crate::handler::Identity;
 use crate::key::Key;
@@ -32,11 +33,51 @@ pub(crate) trait Fixture: Sized + Send + Sync + 'static {
     /// The inbox, over a pool of its own.
     fn inbox(&self) -> &Inbox<Self::Db>;
 
-    /// Another inbox on the same database, as another process would have it.
-    fn another(&self) -> impl Future<Output = Inbox<Self::Db>> + Send;
+    /// The database's URL.
+    fn url(&self) -> String;
 
-    /// An inbox on the same database whose tables have another prefix.
-    fn with_prefix(&self, prefix: &str) -> impl Future<Output = Inbox<Self::Db>> + Send;
+    /// What the suite is run with beyond the defaults.
+    fn options() -> InboxOptions<Self::Db> {
+        Inbox::options()
+    }
+
+    /// Another inbox on the same database, as another process would have it.
+    fn another(&self) -> impl Future<Output = Inbox<Self::Db>> + Send {
+        self.with_prefix("inbox")
+    }
+
+    /// An inbox on the same database whose tables have this prefix.
+    fn with_prefix(&self, prefix: &str) -> impl Future<Output = Inbox<Self::Db>> + Send {
+        async move { Self::options().prefix(prefix).connect(&self.url()).await.unwrap() }
+    }
+}
+
+/// The same database with an inbox of lean rows.
+pub(crate) struct Lean<F: Fixture> {
+    inbox: Inbox<F::Db>,
+    database: F,
+}
+
+impl<F: Fixture> Fixture for Lean<F> {
+    type Db = F::Db;
+
+    async fn bare() -> Self {
+        let database = F::bare().await;
+        let inbox = Self::options().with_pool(database.inbox().pool().clone()).unwrap();
+        Self { inbox, database }
+    }
+
+    fn inbox(&self) -> &Inbox<F::Db> {
+        &self.inbox
+    }
+
+    fn url(&self) -> String {
+        self.database.url()
+    }
+
+    fn options() -> InboxOptions<F::Db> {
+        F::options().lean()
+    }
 }
 
 /// The URL of a server that the tests need.
@@ -203,6 +244,12 @@ macro_rules! suite {
             p07_long_keys_stay_apart
             odd_keys_in_one_group_are_no_twins
         }
+        kinds {
+            a_row_holds_the_text_or_sixteen_bytes
+            tables_of_the_other_kind_are_refused
+            both_kinds_live_side_by_side_under_two_prefixes
+            attempts_and_letters_keep_the_text
+        }
         letters {
             a_letter_gives_its_claim_up
             a_duplicate_is_not_buried
@@ -255,6 +302,11 @@ macro_rules! suite {
         schema {
             migrating_twice_changes_nothing
             eight_tasks_migrate_at_once
+            eight_processes_migrate_at_once
+            plain_files_are_what_is_migrated
+            tables_made_by_hand_are_verified
+            an_inbox_as_version_1_left_it_is_upgraded
+            a_later_step_keeps_the_rows_and_runs_once
             tables_that_were_migrated_are_verified
             missing_tables_are_named
             tables_of_a_later_release_are_refused

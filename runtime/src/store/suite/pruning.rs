@@ -1,5 +1,7 @@
 //! Pruning: in batches, by the database's clock, never a key that somebody may still send back.
 
+use std::time::Instant;
+
 use super::letters::{bury_key, only_letter, received};
 use super::*;
 use crate::proof::bury;
@@ -23,8 +25,8 @@ async fn fill<Db: Store>(inbox: &Inbox<Db>, consumer: ConsumerId, count: u32, ag
         .write::<_, Error, _>(move |inbox, connection| {
             Box::pin(async move {
                 for number in 0..count {
-                    let key = format!("{micros}:{number:06}");
-                    inbox.run(connection, insert, vec![consumer.into(), key.into(), micros.into()]).await?;
+                    let key = inbox.held_of(&key(&format!("{micros}:{number:06}")));
+                    inbox.run(connection, insert, vec![consumer.into(), key, micros.into()]).await?;
                 }
                 Ok(())
             })
@@ -117,6 +119,68 @@ pub(crate) async fn p09_claims_go_through_while_rows_are_pruned<F: Fixture>() {
     execute(inbox, "UPDATE {inbox} SET received_at = 0", vec![]).await;
     inbox.prune(CONSUMER, DAY).await.unwrap();
     assert_eq!(verdict(inbox, &claim("order:0")).await, FRESH);
+}
+
+/// So many expired rows in random order, made by the server itself.
+async fn fill_by_server<Db: Store>(inbox: &Inbox<Db>, count: i64) {
+    let digits = "(SELECT 0 AS d UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL \
+                  SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)";
+    let places = 0..u32::try_from((count - 1).to_string().len()).unwrap();
+    let tables = places.clone().map(|place| format!("{digits} AS p{place}")).collect::<Vec<_>>().join(", ");
+    let number = places.map(|place| format!("{} * p{place}.d", 10_i64.pow(place))).collect::<Vec<_>>().join(" + ");
+    // A multiplier without a common factor leaves no two numbers alike.
+    let fill = format!(
+        "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) \
+         SELECT {}, numbers.n * 1103515245 % 2147483648, {{now}} - {}, 0 \
+         FROM (SELECT CAST({number} AS {}) AS n FROM {tables}) AS numbers WHERE numbers.n < {count}",
+        CONSUMER.0,
+        (3 * DAY).as_micros(),
+        if Db::TITLE == "MySql" { "SIGNED" } else { "BIGINT" },
+    );
+    execute(inbox, &fill, Vec::new()).await;
+}
+
+/// `scripts/check-pruning` asks for two million rows.
+fn many_rows() -> i64 {
+    std::env::var("INBOXED_TEST_PRUNED_ROWS").map_or(20_000, |rows| rows.parse().unwrap())
+}
+
+/// Fifty messages a second, while all that is old goes. The bound on a claim is that of the claim itself, ten seconds,
+/// beyond which it would fail.
+pub(crate) async fn fifty_messages_a_second_go_through_while_many_rows_are_pruned<F: Fixture>() {
+    let fixture = registered::<F>().await;
+    let inbox = fixture.inbox();
+    let old = many_rows();
+    fill_by_server(inbox, old).await;
+    let kept = inbox.read("SELECT MIN(message_key) FROM {inbox}", Vec::new()).await.unwrap()[0].held_key(0).unwrap();
+    let message = received(b"other");
+    let conflict = super::letters::letter(&message, LetterIdentity::Conflict(key(&kept), 9), Reason::KeyConflict);
+    bury(inbox, None, conflict, (), LIMITS).await.unwrap();
+
+    let pruner = inbox.clone();
+    let began = Instant::now();
+    let pruning = tokio::spawn(async move { pruner.prune(CONSUMER, DAY).await.unwrap() });
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let mut deliveries = tokio::task::JoinSet::new();
+    while !pruning.is_finished() {
+        tick.tick().await;
+        let (inbox, claim) = (inbox.clone(), claim(&format!("order:{}", deliveries.len())));
+        deliveries.spawn(async move {
+            let began = Instant::now();
+            assert_eq!(deliver(&inbox, &claim).await.unwrap(), FRESH);
+            began.elapsed()
+        });
+    }
+    let (pruned, lasted) = (pruning.await.unwrap(), began.elapsed());
+    let mut took_each = deliveries.join_all().await;
+    took_each.sort_unstable();
+    let (count, slowest) = (took_each.len(), took_each.last().copied().unwrap_or_default());
+    println!("{}: {} rows pruned in {lasted:.1?}, {count} messages, slowest {slowest:.1?}", F::Db::TITLE, pruned.rows);
+    assert_eq!((pruned.rows, count > 0), ((old - 1).unsigned_abs(), true));
+    assert!(slowest < LIMITS.claim, "{slowest:?}");
+    assert_eq!(verdict(inbox, &claim(&kept)).await, DUPLICATE);
+    let left = i64::try_from(count).unwrap() + 1;
+    assert_eq!((rows(inbox).await, effects(inbox).await), (left, left - 1));
 }
 
 pub(crate) async fn x09_the_databases_clock_decides<F: Fixture>() {

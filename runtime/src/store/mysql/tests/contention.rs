@@ -121,3 +121,8 @@ async fn p09_pruning_goes_past_a_claim_that_is_open() {
     MySql::commit(tx).await.unwrap();
     assert_eq!(verdict(inbox, &claim("order:10b")).await, crate::store::suite::DUPLICATE);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p09_fifty_messages_a_second_go_through_while_many_rows_are_pruned() {
+    crate::store::suite::pruning::fifty_messages_a_second_go_through_while_many_rows_are_pruned::<fixture::MySqlDatabase>().await;
+}

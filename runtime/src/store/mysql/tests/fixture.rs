@@ -14,12 +14,6 @@ pub(crate) struct MySqlDatabase {
 }
 
 impl MySqlDatabase {
-    pub(crate) fn url(&self) -> String {
-        let server = server("INBOXED_MYSQL_URL");
-        let end = server.rfind('/').unwrap();
-        format!("{}/{}", &server[..end], self.name)
-    }
-
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -70,12 +64,10 @@ impl Fixture for MySqlDatabase {
         &self.inbox
     }
 
-    async fn another(&self) -> Inbox<MySql> {
-        Inbox::connect(&self.url()).await.unwrap()
-    }
-
-    async fn with_prefix(&self, prefix: &str) -> Inbox<MySql> {
-        Inbox::options().prefix(prefix).connect(&self.url()).await.unwrap()
+    fn url(&self) -> String {
+        let server = server("INBOXED_MYSQL_URL");
+        let end = server.rfind('/').unwrap();
+        format!("{}/{}", &server[..end], self.name)
     }
 }
 

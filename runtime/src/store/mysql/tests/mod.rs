@@ -4,6 +4,7 @@ mod codes;
 mod contention;
 mod deadlines;
 mod fixture;
+mod rights;
 mod shape;
 mod transactions;
 mod users_pool;
@@ -16,6 +17,12 @@ use crate::store::suite::suite;
 use crate::store::{Inbox, Limits, Store as _};
 
 suite!(super::fixture::MySqlDatabase);
+
+/// The whole suite again, on rows that hold digests.
+mod lean {
+    pub(super) type Rows = crate::store::suite::Lean<super::fixture::MySqlDatabase>;
+    crate::store::suite::suite!(super::Rows);
+}
 
 /// Limits so short that what outlives them shows.
 const HASTY: Limits = Limits { claim: Duration::from_millis(300), run: Duration::from_secs(2) };

@@ -97,3 +97,8 @@ async fn p09_pruning_goes_past_a_claim_that_is_open() {
     assert_eq!(pruned.expect("it waited for a claim that is open").unwrap().rows, 20);
     Postgres::commit(tx).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p09_fifty_messages_a_second_go_through_while_many_rows_are_pruned() {
+    crate::store::suite::pruning::fifty_messages_a_second_go_through_while_many_rows_are_pruned::<PgDatabase>().await;
+}

@@ -4,6 +4,7 @@ mod adoption;
 mod contention;
 mod deadlines;
 mod pooler;
+mod rights;
 mod sessions;
 mod shape;
 mod transactions;
@@ -18,6 +19,12 @@ use crate::store::{Inbox, Limits, Row, Store as _};
 
 suite!(super::PgDatabase);
 
+/// The whole suite again, on rows that hold digests.
+mod lean {
+    pub(super) type Rows = crate::store::suite::Lean<super::PgDatabase>;
+    crate::store::suite::suite!(super::Rows);
+}
+
 /// A database of its own on the server that the environment names.
 pub(crate) struct PgDatabase {
     inbox: Inbox<Postgres>,
@@ -25,10 +32,6 @@ pub(crate) struct PgDatabase {
 }
 
 impl PgDatabase {
-    pub(crate) fn url(&self) -> String {
-        url(&self.name)
-    }
-
     /// The options of the test's own connections.
     pub(crate) fn options(&self) -> PgConnectOptions {
         self.url().parse().unwrap()
@@ -74,12 +77,8 @@ impl Fixture for PgDatabase {
         &self.inbox
     }
 
-    async fn another(&self) -> Inbox<Postgres> {
-        Inbox::connect(&self.url()).await.unwrap()
-    }
-
-    async fn with_prefix(&self, prefix: &str) -> Inbox<Postgres> {
-        Inbox::options().prefix(prefix).connect(&self.url()).await.unwrap()
+    fn url(&self) -> String {
+        url(&self.name)
     }
 }
 

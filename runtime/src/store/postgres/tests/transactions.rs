@@ -121,6 +121,18 @@ async fn a_commit_is_durable_whatever_the_body_or_the_database_has_set() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bookkeeping_is_durable_in_a_database_that_has_synchronous_commit_off() {
+    let fixture = ready::<PgDatabase>().await;
+    ask(fixture.inbox(), &format!("ALTER DATABASE {} SET synchronous_commit = off", fixture.name)).await;
+    let inbox = fixture.another().await;
+    let (mut tx, _) = Postgres::begin(&inbox, &[], crate::store::suite::LIMITS).await.unwrap();
+    let shown = Postgres::run(&mut tx, "SHOW synchronous_commit", Vec::new()).await.unwrap();
+    assert_eq!(shown[0].text(0).unwrap(), "on");
+    Postgres::rollback(tx).await;
+    assert_eq!(inbox.record_failure(&claim("order:1"), "no stock").await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_whose_columns_a_migration_changed_works_in_the_next_attempt() {
     let fixture = ready::<PgDatabase>().await;
     let inbox = Inbox::<Postgres>::options().max_connections(1).connect(&fixture.url()).await.unwrap();

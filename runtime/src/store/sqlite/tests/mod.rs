@@ -14,6 +14,12 @@ use crate::store::suite::{Fixture, suite};
 
 suite!(super::SqliteFile);
 
+/// The whole suite again, on rows that hold digests.
+mod lean {
+    pub(super) type Rows = crate::store::suite::Lean<super::SqliteFile>;
+    crate::store::suite::suite!(super::Rows);
+}
+
 /// A database file in a folder of its own.
 pub(crate) struct SqliteFile {
     inbox: Inbox<Sqlite>,
@@ -23,10 +29,6 @@ pub(crate) struct SqliteFile {
 impl SqliteFile {
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("shop.db")
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("sqlite://{}", self.path().display())
     }
 }
 
@@ -43,11 +45,7 @@ impl Fixture for SqliteFile {
         &self.inbox
     }
 
-    async fn another(&self) -> Inbox<Sqlite> {
-        Inbox::connect(&self.url()).await.unwrap()
-    }
-
-    async fn with_prefix(&self, prefix: &str) -> Inbox<Sqlite> {
-        Inbox::options().prefix(prefix).connect(&self.url()).await.unwrap()
+    fn url(&self) -> String {
+        format!("sqlite://{}", self.path().display())
     }
 }

@@ -208,3 +208,8 @@ async fn a_file_that_cannot_be_written_is_unavailable() {
     let refused = Sqlite::begin(&inbox, &[claim("order:1")], LIMITS).await.unwrap_err();
     assert_eq!(refused.class(), Class::Unavailable, "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p09_fifty_messages_a_second_go_through_while_many_rows_are_pruned() {
+    crate::store::suite::pruning::fifty_messages_a_second_go_through_while_many_rows_are_pruned::<SqliteFile>().await;
+}

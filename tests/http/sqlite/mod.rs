@@ -1,0 +1,18 @@
+//! On an `SQLite` file.
+
+#[path = "../promise/answers.rs"]
+mod answers;
+#[path = "../promise/departures.rs"]
+mod departures;
+#[path = "../promise/handlers.rs"]
+mod handlers;
+#[path = "../promise/limits.rs"]
+mod limits;
+#[path = "../promise/sender.rs"]
+mod sender;
+#[path = "../promise/shutdown.rs"]
+mod shutdown;
+#[path = "../promise/signature.rs"]
+mod signature;
+
+pub(crate) use crate::common::sqlite::*;
