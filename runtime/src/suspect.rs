@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::arrival::Member;
+use crate::broker::Settlement;
 use crate::pipeline::{Answer, Pipeline, Why};
 use crate::store::{Claim, Inbox, Reason, Store};
 
 /// How often and for how long the end of a run is recorded later: an hour in all.
-const MARK_EVERY: Duration = Duration::from_secs(2);
-const MARK_TRIES: u32 = 1_800;
+const MARK_EVERY: Duration = Duration::from_secs(1);
+const MARK_TRIES: u32 = 3_600;
 
 /// How many start markers without an end make a message poison.
 const POISON_STARTS: u32 = 2;
@@ -40,23 +41,33 @@ impl<Db: Store> Pipeline<Db> {
 
     /// Runs a suspect with nothing beside it, a start marker committed first. Markers without an end make it poison.
     pub(crate) async fn run_suspect(&self, mut member: Member<Db>) -> Vec<Answer> {
-        let _alone = self.alone.write().await;
-        let claim = member.claim.clone();
-        let started = match self.inbox.mark_start(&claim).await {
-            Ok(started) => started,
-            Err(error) => return self.fail(member, Why::Failed(error.of_the_inbox())).await,
+        let (claim, end) = (member.claim.clone(), member.arrival.end.clone());
+        let lease = member.arrival.settling.lease.clone();
+        let answers = {
+            let _alone = self.alone.write().await;
+            match self.inbox.mark_start(&claim).await {
+                Ok(started) if started.starts > POISON_STARTS => {
+                    let error = format!("the process ended {POISON_STARTS} times while this message ran alone");
+                    let copies = member.take_copies();
+                    let answer = self.dead_letter(member, Reason::Poison, &error, started.starts).await;
+                    return self.with_copies(answer, copies);
+                }
+                Ok(_) => self.run_alone(member).await,
+                // Its commit may have got through all the same.
+                Err(error) => self.fail(member, Why::Failed(error.of_the_inbox())).await,
+            }
         };
-        if started.starts > POISON_STARTS {
-            let error = format!("the process ended {POISON_STARTS} times while this message ran alone");
-            let copies = member.take_copies();
-            let answer = self.dead_letter(member, Reason::Poison, &error, started.starts).await;
-            return self.with_copies(answer, copies);
+
+        let Err(error) = self.inbox.mark_end(&claim).await else { return answers };
+        tracing::warn!(error = %error.chain(), "the end of a run alone isn't recorded yet");
+        // Whoever got the message before that would count the mark as this process's death.
+        let comes_again = answers.iter().any(|answer| matches!(answer, Settlement::Retry(..) | Settlement::Release(_)));
+        while comes_again && !lease.lost() && end.run_until_cancelled(tokio::time::sleep(MARK_EVERY)).await.is_some() {
+            if self.inbox.mark_end(&claim).await.is_ok() {
+                return answers;
+            }
         }
-        let answers = self.run_alone(member).await;
-        if let Err(error) = self.inbox.mark_end(&claim).await {
-            tracing::warn!(error = %error.chain(), "the end of a run alone isn't recorded yet");
-            tokio::spawn(mark_end_later(self.inbox.clone(), claim));
-        }
+        tokio::spawn(mark_end_later(self.inbox.clone(), claim));
         answers
     }
 }

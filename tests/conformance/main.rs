@@ -25,7 +25,7 @@ mod memory;
 mod nats;
 mod rows;
 #[cfg(feature = "nats")]
-#[path = "../servers/services.rs"]
+#[path = "../common/services.rs"]
 mod services;
 mod trial;
 mod watch;

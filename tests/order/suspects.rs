@@ -11,7 +11,7 @@ use inboxed::testing::FaultPoint;
 use inboxed::{Consumer, Inbox, RetryPolicy, RunError, State, idempotent};
 use sqlx::{Sqlite, SqliteConnection};
 
-use super::support::{Order, PATIENCE, Script, Shop, effect, order, run_to_the_end, scripted};
+use super::support::{Order, PATIENCE, Script, Shop, effect, order, run_to_the_end, scripted, until};
 
 /// The order that kills its process.
 const POISON: u64 = 13;
@@ -122,4 +122,32 @@ async fn message_given_back_often_is_never_poison() {
     run_to_the_end(&shop.scripted(&script), &broker, &["orders"]).await;
     assert_eq!((script.runs(), shop.effects().await), (31, 1));
     assert!(shop.letters().await.is_empty());
+}
+
+/// While the database can't take back the mark of a run alone, the message stays here: run elsewhere meanwhile, or here
+/// again, each outage would count as a death.
+#[tokio::test]
+async fn outages_during_runs_alone_are_no_deaths() {
+    let shop = Shop::open().await;
+    let broker = Memory::builder().lease(Duration::from_secs(2)).build();
+    broker.publish("orders", order(7));
+    let script = Script::new(|run| if run <= 4 { Err(sqlx::Error::PoolTimedOut.into()) } else { Ok(()) });
+    let consumer = shop.scripted(&script);
+    let unended = "CREATE TRIGGER unended BEFORE UPDATE OF starts ON inbox_attempts WHEN NEW.starts = 0 \
+                   BEGIN SELECT RAISE(ABORT, 'out of reach'); END";
+    let outage = async {
+        until("it has run alone", async || script.runs() == 4).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!((script.runs(), broker.counts("orders").in_flight), (4, 1));
+        sqlx::raw_sql("DROP TRIGGER unended").execute(shop.inbox.pool()).await.unwrap();
+        broker.end_when_settled("orders");
+    };
+    let first = async {
+        until("it runs", async || script.runs() == 1).await;
+        sqlx::raw_sql(unended).execute(shop.inbox.pool()).await.unwrap();
+    };
+    let running = tokio::time::timeout(PATIENCE, consumer.run_until(broker.clone(), pending()));
+    let (ran, ..) = tokio::join!(running, first, outage);
+    ran.unwrap().unwrap();
+    assert_eq!((script.runs(), shop.effects().await, shop.letters().await.len()), (5, 1, 0));
 }

@@ -227,7 +227,7 @@ impl State {
 /// Whether the handshake has failed, which comes as an error of input and output.
 fn is_of_tls(error: &async_nats::ConnectError) -> bool {
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-    io.and_then(io::Error::get_ref).is_some_and(|error| error.is::<async_nats::rustls::Error>())
+    io.and_then(io::Error::get_ref).is_some_and(<dyn std::error::Error + Send + Sync>::is::<async_nats::rustls::Error>)
 }
 
 /// Whether a version's first two numbers are below these. One that can't be read counts as current.

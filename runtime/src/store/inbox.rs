@@ -245,6 +245,7 @@ impl<Db: Store> Inbox<Db> {
     }
 
     fn assemble(pool: Db::Pool, own: bool, tables: Tables, allowed: Vec<Risk>) -> Self {
+        let tables = tables.within(Db::qualifier(&pool));
         let shared = Db::shared(&pool, own);
         Self { inner: Arc::new(Inner { pool, shared, tables, allowed }) }
     }

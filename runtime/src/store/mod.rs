@@ -108,6 +108,11 @@ pub trait Store: Sized + Debug + Send + Sync + 'static + sealed::Sealed {
     /// What one inbox keeps beside this pool, which is the inbox's own or the user's.
     fn shared(pool: &Self::Pool, own: bool) -> Self::Shared;
 
+    /// What stands before the tables' names, where neither the user's schema nor the default does.
+    fn qualifier(_pool: &Self::Pool) -> Option<String> {
+        None
+    }
+
     /// A connection for reading. Run in a task that nothing drops.
     fn acquire(pool: &Self::Pool) -> impl Future<Output = Result<Self::Pooled, sqlx::Error>> + Send;
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::tables::{Tables, lines_of_kind};
 use super::{Inbox, InboxOptions, Row, StartError, Store};
-use crate::error::Error;
+use crate::error::{Class, Error};
 
 /// The statements of one version.
 pub(crate) type Step = &'static [&'static str];
@@ -143,8 +143,12 @@ impl<Db: Store> Inbox<Db> {
     /// Checks tables that somebody may have made or changed by hand: columns, types, keys, collations, triggers.
     pub async fn verify(&self) -> Result<(), SchemaError> {
         let needed = number_of(Db::MIGRATIONS);
-        // A ledger that can't be read is one that isn't there: what else is wrong, the next statement tells.
-        let found = self.version().await.unwrap_or(0);
+        let found = match self.version().await {
+            // A connection that broke says nothing about the tables.
+            Err(error) if error.class() == Class::Unavailable => return Err(error.into()),
+            // A ledger that can't be read is one that isn't there: what else is wrong, the next statement tells.
+            found => found.unwrap_or(0),
+        };
         if found > needed {
             return Err(SchemaError::Newer { found, known: needed });
         }

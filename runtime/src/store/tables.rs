@@ -12,6 +12,7 @@ pub(crate) const DEFAULT_PREFIX: &str = "inbox";
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
     schema: Option<String>,
+    qualifier: Option<String>,
     prefix: String,
     lean: bool,
 }
@@ -25,18 +26,18 @@ impl Tables {
         if let Some(schema) = schema.filter(|schema| !is_plain(schema, LONGEST_SCHEMA)) {
             return Err(StartError::SchemaName(schema.to_owned()));
         }
-        Ok(Self { schema: schema.map(str::to_owned), prefix: prefix.to_owned(), lean })
+        Ok(Self { schema: schema.map(str::to_owned), qualifier: None, prefix: prefix.to_owned(), lean })
     }
 
     /// The default prefix in the database's default schema.
     pub(crate) fn by_default(schema: Option<&str>) -> Self {
-        Self { schema: schema.map(str::to_owned), prefix: DEFAULT_PREFIX.to_owned(), lean: false }
+        let schema = schema.map(str::to_owned);
+        Self { schema, qualifier: None, prefix: DEFAULT_PREFIX.to_owned(), lean: false }
     }
 
-    /// What the tables' names begin with.
-    #[cfg(feature = "mysql")]
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
+    /// With this before each name, if no schema is: as the database writes it, its dot included.
+    pub(crate) fn within(self, qualifier: Option<String>) -> Self {
+        Self { qualifier, ..self }
     }
 
     /// Whether claims hold digests of the keys.
@@ -46,7 +47,8 @@ impl Tables {
 
     /// Each placeholder of a statement and the name of its table.
     pub(crate) fn names(&self) -> [(&'static str, String); 5] {
-        let within = self.schema.as_ref().map(|schema| format!("\"{schema}\".")).unwrap_or_default();
+        let schema = self.schema.as_ref().map(|schema| format!("\"{schema}\"."));
+        let within = schema.or_else(|| self.qualifier.clone()).unwrap_or_default();
         let name = |suffix: &str| format!("{within}{}_{suffix}", self.prefix);
         [
             ("{inbox}", format!("{within}{}", self.prefix)),

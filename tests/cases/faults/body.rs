@@ -130,13 +130,14 @@ async fn x07_error_after_the_claim_leaves_no_mark_that_blocks_the_retry() {
 
 #[cfg(feature = "testing")]
 mod with_the_test_kit {
+    use inboxed::store::LetterState;
     use inboxed::testing::{FaultPoint, Finding, explore};
     use inboxed::{Consumer, Inbox, State};
     use sqlx::Pool;
 
-    use super::super::{Db, consumer, record, sql};
+    use super::super::{Db, consumer, record, scripted, sql};
     use super::*;
-    use crate::common::child;
+    use crate::common::{Script, child};
 
     #[tokio::test]
     async fn x07_process_killed_at_any_point_has_one_effect_at_the_next_delivery() {
@@ -168,6 +169,37 @@ mod with_the_test_kit {
             let effects = shop.effects().await;
             assert_eq!(effects.iter().filter(|effect| **effect == point.name()).count(), 1, "{point}");
         }
+    }
+
+    #[tokio::test]
+    async fn x07_process_killed_anywhere_in_a_failure_neither_loses_the_message_nor_its_letter() {
+        let failing = |app: Consumer<Db>| {
+            app.retry(at_once(1)).state(Script::new(|_, _| Err("always".into()))).handle("events", scripted)
+        };
+        if let Some((point, database)) = child::role() {
+            let point = FaultPoint::by_name(&point).unwrap();
+            let app = failing(consumer(Inbox::connect(&database).await.unwrap())).on_fault_point(move |reached| {
+                if reached == point {
+                    std::process::abort();
+                }
+            });
+            deliver(&app, "events", event(&point.name())).await;
+            return;
+        }
+        let shop = Shop::open().await;
+        let mended = shop.consumer().state(Script::new(|_, _| Ok(()))).handle("events", scripted);
+        for (before, point) in FaultPoint::FAILURE.into_iter().enumerate() {
+            let message = event(&point.name());
+            let killed = child::end(child::start(&point.name(), &shop.url())).await;
+            assert!(child::killed(&killed), "{point} wasn't reached");
+            assert_eq!(shop.effects().await.len(), before, "{point}");
+            let failed = deliver(&failing(shop.consumer()), "events", message.clone()).await;
+            assert_eq!((failed, shop.letters().await.len()), (Outcome::DeadLettered, before + 1), "{point}");
+            assert_eq!(deliver(&mended, "events", message).await, Outcome::Done, "{point}");
+        }
+        assert_eq!(shop.effects().await.len(), FaultPoint::FAILURE.len());
+        assert!(shop.letters().await.iter().all(|letter| letter.state == LetterState::Done));
+        assert_eq!(shop.counted().await, 0);
     }
 
     /// Writes past its transaction.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 struct Guarded {
     port: u16,
     _process: Child,
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Guarded {
@@ -37,10 +37,10 @@ impl Guarded {
             assert!(Instant::now() < until, "the server doesn't start");
             sleep(Duration::from_millis(20)).await;
         }
-        Self { port, _process: process, folder }
+        Self { port, _process: process, _folder: folder }
     }
 
-    /// Whether a stream can be asked for as this user.
+    /// Logs in as `user@`, or as nobody.
     async fn try_in(&self, user: &str) -> Result<Nats, NatsError> {
         Nats::connect(&format!("nats://{user}127.0.0.1:{}", self.port)).await
     }
@@ -108,7 +108,7 @@ pub(crate) async fn certificate_is_checked() {
     let server = Guarded::start_in(folder, &settings).await;
     for scheme in ["nats", "tls"] {
         let nats = Nats::new(&format!("{scheme}://127.0.0.1:{}", server.port)).unwrap();
-        let trusting = nats.clone().root_certificates(server.folder.path().join("certificate.pem"));
+        let trusting = nats.clone().root_certificates(&certificate);
         trusting.publisher().await.unwrap();
         assert!(matches!(nats.publisher().await, Err(NatsError::Tls(_))));
     }

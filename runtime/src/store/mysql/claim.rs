@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use sqlx::{AssertSqlSafe, MySql};
+use sqlx::{AssertSqlSafe, Executor as _, MySql};
 
 use super::batch::{Batches, SAVEPOINT};
 use super::code;
@@ -25,6 +25,29 @@ struct Held {
     prior: Option<Attempts>,
 }
 
+/// Why a claim has no verdict yet.
+enum NotClaimed {
+    Refused(Error),
+    /// The session can't begin, where another one may.
+    LostSession(Error),
+    /// An earlier body has left the session in another database.
+    NotHome,
+}
+
+impl From<sqlx::Error> for NotClaimed {
+    fn from(error: sqlx::Error) -> Self {
+        let lost = code::session_is_lost(&error);
+        let error = Error::with_class(error.to_string(), classify(&error));
+        if lost { Self::LostSession(error) } else { Self::Refused(error) }
+    }
+}
+
+impl From<Error> for NotClaimed {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
 /// BEGIN and claim. Several who wait for one key meet in a deadlock when its holder rolls back: nothing has happened
 /// here yet, so that it is tried again.
 pub(super) async fn begin(
@@ -34,75 +57,75 @@ pub(super) async fn begin(
 ) -> Result<(MySqlTransaction, Vec<Verdict>), Error> {
     let claims = &*inbox.hold(claims);
     let deadline = Instant::now() + limits.claim;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let mut tx = MySqlTransaction::new(inbox, left()).await?;
     loop {
-        match try_begin(inbox, claims, limits, deadline.saturating_duration_since(Instant::now())).await {
-            Err(error) if error.class() == Class::Contention && Instant::now() < deadline => {
-                tokio::time::sleep(Duration::from_micros(fastrand::u64(500..5_000))).await;
+        let error = match tokio::time::timeout(left(), claim(&mut tx, inbox, claims, limits)).await {
+            Ok(Ok(verdicts)) => return Ok((tx, verdicts)),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                tx.close().await;
+                let text = "another transaction holds the key for longer than the claim may wait";
+                return Err(Error::with_class(text, Class::Unavailable));
             }
-            begun => return begun,
+        };
+        match error {
+            NotClaimed::NotHome => tx.start_again().await?,
+            NotClaimed::LostSession(_) if tx.is_reused() => {
+                // Idle lanes are likely to have gone with it.
+                inbox.lanes().forget_idle();
+                drop(tx);
+                tx = MySqlTransaction::new(inbox, left()).await?;
+            }
+            NotClaimed::Refused(error) if error.class() == Class::Contention => {
+                tx.rollback().await;
+                if left().is_zero() {
+                    return Err(error);
+                }
+                tokio::time::sleep(Duration::from_micros(fastrand::u64(500..5_000))).await;
+                tx = MySqlTransaction::new(inbox, left()).await?;
+            }
+            NotClaimed::Refused(error) | NotClaimed::LostSession(error) => {
+                tx.hang_up().await;
+                return Err(error);
+            }
         }
     }
 }
 
-async fn try_begin(
+async fn claim(
+    tx: &mut MySqlTransaction,
     inbox: &Inbox<MySql>,
     claims: &[Claim],
     limits: Limits,
-    wait: Duration,
-) -> Result<(MySqlTransaction, Vec<Verdict>), Error> {
-    let mut tx = MySqlTransaction::new(inbox).await?;
-    let claimed = tokio::time::timeout(wait, async {
-        match claims {
-            [one] if one.keys().count() == 1 => {
-                claim_one(&mut tx, inbox, one, limits).await.map(|verdict| vec![verdict])
-            }
-            _ => claim_group(&mut tx, inbox, claims, limits).await,
-        }
-    });
-    match claimed.await {
-        Ok(Ok(verdicts)) => Ok((tx, verdicts)),
-        Ok(Err(error)) if error.class() == Class::Contention => {
-            tx.rollback_unstarted().await;
-            Err(error)
-        }
-        Ok(Err(error)) => {
-            tx.hang_up();
-            Err(error)
-        }
-        Err(_) => {
-            tx.close().await;
-            let text = "another transaction holds the key for longer than the claim may wait";
-            Err(Error::with_class(text, Class::Unavailable))
-        }
+) -> Result<Vec<Verdict>, NotClaimed> {
+    tx.settle(limits).await?;
+    match claims {
+        [one] if one.keys().count() == 1 => claim_one(tx, inbox, one).await.map(|verdict| vec![verdict]),
+        _ => claim_group(tx, inbox, claims).await,
     }
 }
 
 /// One key in one round trip. A plain INSERT: the number of affected rows can't be told from found ones in sqlx.
-async fn claim_one(
-    tx: &mut MySqlTransaction,
-    inbox: &Inbox<MySql>,
-    claim: &Claim,
-    limits: Limits,
-) -> Result<Verdict, Error> {
-    let batch = inbox.batches().begin_and_claim(tx.marker(), limits, claim)?;
-    let Err(error) = tx.start(batch).await else { return Ok(Verdict::Fresh { prior: None }) };
-    let name = vec![claim.consumer.into(), inbox.held(claim.identity.name().as_str())];
-    match code::number(&error) {
-        Some(code::DUPLICATE_KEY) => {
-            tx.start(SAVEPOINT.to_owned()).await?;
-            let stored = "SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?";
-            let rows = inbox.run(tx, stored, name).await?;
-            let payload = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
-            Ok(Verdict::Duplicate { same_payload: claim.is_of_payload(payload) })
-        }
-        Some(code::OUT_OF_RANGE) => {
-            tx.start(SAVEPOINT.to_owned()).await?;
+async fn claim_one(tx: &mut MySqlTransaction, inbox: &Inbox<MySql>, claim: &Claim) -> Result<Verdict, NotClaimed> {
+    let name = || vec![claim.consumer.into(), inbox.held(claim.identity.name().as_str())];
+    match tx.begin_and_claim(claim).await {
+        Ok(1) => Ok(Verdict::Fresh { prior: None }),
+        Ok(_) => {
             let prior = "SELECT failures, starts FROM {attempts} WHERE consumer = ? AND message_key = ?";
-            let rows = inbox.run(tx, prior, name).await?;
+            let rows = inbox.run(tx, prior, name()).await?;
             let prior = rows.first().map(|row| Attempts::from_row(row, 0)).transpose()?;
             Ok(Verdict::Fresh { prior })
         }
-        _ => Err(begin_error(error)),
+        Err(error) if code::number(&error) == Some(code::DUPLICATE_KEY) => {
+            let stored = "SELECT payload FROM {inbox} WHERE consumer = ? AND message_key = ?";
+            let rows = inbox.run(tx, stored, name()).await?;
+            let payload = rows.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?;
+            tx.execute(SAVEPOINT).await?;
+            Ok(Verdict::Duplicate { same_payload: claim.is_of_payload(payload) })
+        }
+        Err(error) if code::number(&error) == Some(code::NULL_REFUSED) => Err(NotClaimed::NotHome),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -110,15 +133,15 @@ async fn claim_group(
     tx: &mut MySqlTransaction,
     inbox: &Inbox<MySql>,
     claims: &[Claim],
-    limits: Limits,
-) -> Result<Vec<Verdict>, Error> {
-    tx.start(Batches::begin(tx.marker(), limits)).await.map_err(begin_error)?;
+) -> Result<Vec<Verdict>, NotClaimed> {
+    let begin = Batches::begin(&tx.lane().session);
+    tx.execute(AssertSqlSafe(begin)).await?;
     let verdicts = if claims.iter().all(|claim| claim.keys().count() == 1) {
         claim_at_once(tx, inbox, claims).await?
     } else {
         claim_in_turn(tx, inbox, claims).await?
     };
-    sqlx::raw_sql(SAVEPOINT).execute(&mut **tx).await?;
+    tx.execute(SAVEPOINT).await?;
     Ok(verdicts)
 }
 
@@ -193,7 +216,8 @@ async fn insert<'a>(
         return Ok(BTreeMap::new());
     }
     rows.sort_unstable_by(|one, other| (one.0, one.1.as_str()).cmp(&(other.0, other.1.as_str())));
-    let statement = inbox.batches().claim_many(tx.marker(), &rows)?;
+    // A number of this statement's own tells its rows from those that were there.
+    let statement = inbox.batches().claim_many(fastrand::i64(..), &rows)?;
     let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut **tx).await?;
     rows.iter().map(|row| held(&super::row(row)?)).collect()
 }
@@ -207,12 +231,4 @@ fn held(row: &Row) -> Result<((ConsumerId, String), Held), Error> {
 
 fn find(held: &BTreeMap<(ConsumerId, String), Held>, (consumer, key): Name<'_>) -> Result<Held, Error> {
     Ok(*held.get(&(consumer, key.to_owned())).ok_or(sqlx::Error::RowNotFound)?)
-}
-
-/// A session on which work was left open can't begin: another one can.
-fn begin_error(error: sqlx::Error) -> Error {
-    match code::number(&error) {
-        Some(code::XA_STATE | code::XA_OUTSIDE | code::IN_TRANSACTION) => Error::with_class(error, Class::Contention),
-        _ => Error::with_class(error.to_string(), classify(&error)),
-    }
 }

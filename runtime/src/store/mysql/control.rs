@@ -1,18 +1,54 @@
 //! Ending another session: the server goes on with a statement whose client has gone, and keeps its locks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Row as _};
 
-use super::transaction::Marker;
+use super::lanes::Marker;
 
 /// How long a session may take to roll back before it is left to do so alone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Ends the session of a lane when it is dropped, unless it was disarmed.
+#[derive(Debug)]
+pub(super) struct Ending {
+    options: Arc<MySqlConnectOptions>,
+    marker: Option<Marker>,
+}
+
+impl Ending {
+    pub(super) fn new(options: Arc<MySqlConnectOptions>, marker: Marker) -> Self {
+        Self { options, marker: Some(marker) }
+    }
+
+    pub(super) fn disarm(&mut self) {
+        self.marker = None;
+    }
+
+    /// Ends the session and waits until it has rolled back.
+    pub(super) async fn end(mut self) {
+        if let Some(marker) = self.marker.take() {
+            end_session(&self.options, marker).await;
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let Some(marker) = self.marker.take() else { return };
+        // Without a runtime the closed socket has to do, which the server notices between two statements.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let options = Arc::clone(&self.options);
+            runtime.spawn(async move { end_session(&options, marker).await });
+        }
+    }
+}
+
 /// Ends the session that holds this marker and waits until it has rolled back. No right is needed for the user's own
-/// sessions. An unreachable server ends them itself, by `wait_timeout`.
-pub(super) async fn end_session(options: &MySqlConnectOptions, marker: Marker) {
+/// sessions. An unreachable server ends them itself, by its limit on idle transactions.
+async fn end_session(options: &MySqlConnectOptions, marker: Marker) {
     match tokio::time::timeout(PATIENCE, kill(options, marker)).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "a session that outlived its message couldn't be ended"),

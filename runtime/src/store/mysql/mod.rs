@@ -4,6 +4,7 @@ mod batch;
 mod claim;
 mod code;
 mod control;
+mod lanes;
 mod schema;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use sqlx::{AssertSqlSafe, Column as _, MySql, MySqlConnection, MySqlPool, Row as
 
 use batch::Batches;
 pub(super) use code::class_of_code;
+use lanes::{Dialect, Lanes};
 use transaction::MySqlTransaction;
 
 use super::{Claim, CommitError, Inbox, InboxOptions, Limits, Risk, Row, StartError, Store, Value, Verdict, sealed};
@@ -42,9 +44,24 @@ impl<'a, S> FromParts<'a, MySql, S> for &'a mut MySqlConnection {
 }
 
 /// What an inbox keeps beside its pool.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MySqlShared {
+    lanes: Lanes,
     batches: OnceLock<Batches>,
+    /// What to take a server for, in place of what it says of itself.
+    #[cfg(test)]
+    as_if: OnceLock<Dialect>,
+}
+
+impl MySqlShared {
+    /// What a server of this version understands.
+    fn dialect(&self, version: &str) -> Dialect {
+        #[cfg(test)]
+        if let Some(dialect) = self.as_if.get() {
+            return *dialect;
+        }
+        if version.contains("MariaDB") { Dialect::MariaDb } else { Dialect::MySql }
+    }
 }
 
 impl Store for MySql {
@@ -82,8 +99,20 @@ impl Store for MySql {
         pool.connect_with(connect).await.map_err(StartError::Connect)
     }
 
-    fn shared(_: &MySqlPool, _: bool) -> MySqlShared {
-        MySqlShared::default()
+    fn shared(pool: &MySqlPool, _: bool) -> MySqlShared {
+        MySqlShared {
+            lanes: Lanes::new(pool),
+            batches: OnceLock::new(),
+            #[cfg(test)]
+            as_if: OnceLock::new(),
+        }
+    }
+
+    fn qualifier(pool: &MySqlPool) -> Option<String> {
+        let options = pool.connect_options();
+        // What couldn't stand in any literal is left to the session.
+        let database = options.get_database().filter(|name| !name.is_empty() && !name.contains(['\'', '"', '`', '\\']));
+        database.map(|database| format!("`{database}`."))
     }
 
     async fn acquire(pool: &MySqlPool) -> Result<PoolConnection<MySql>, sqlx::Error> {
@@ -138,6 +167,10 @@ impl Store for MySql {
 }
 
 impl Inbox<MySql> {
+    fn lanes(&self) -> &Lanes {
+        &self.shared().lanes
+    }
+
     fn batches(&self) -> &Batches {
         self.shared().batches.get_or_init(|| Batches::new(self))
     }

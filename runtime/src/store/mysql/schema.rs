@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sqlx::MySql;
 
 use crate::error::Error;
-use crate::store::{Inbox, Risk, Row};
+use crate::store::{Inbox, Risk, Row, Value};
 
 /// Text is VARBINARY: compared byte by byte, and kept as it is whatever the session's character set.
 pub(super) const MIGRATIONS: &[&[&str]] = &[&[
@@ -139,28 +139,49 @@ const EXPECTED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Where a table is, as `information_schema` writes it.
+struct Place {
+    /// Nothing for the session's own database.
+    database: Option<String>,
+    name: String,
+}
+
+impl Place {
+    fn of(inbox: &Inbox<MySql>, placeholder: &str) -> Self {
+        let table = inbox.sql(placeholder);
+        match table.trim_start_matches('`').rsplit_once("`.") {
+            Some((database, name)) => Self { database: Some(database.to_owned()), name: name.to_owned() },
+            None => Self { database: None, name: table },
+        }
+    }
+
+    fn arguments(&self) -> Vec<Value> {
+        vec![self.database.clone().map_or(Value::Null, Value::Text), self.name.as_str().into()]
+    }
+}
+
 /// Compares the tables with those that the migrations make.
 pub(super) async fn differences(inbox: &Inbox<MySql>) -> Result<Vec<String>, Error> {
     let mut differences = Vec::new();
     for (placeholder, expected) in EXPECTED {
-        let table = inbox.tables().sql(placeholder);
+        let table = Place::of(inbox, placeholder);
         let expected = inbox.facts_of_kind(expected);
         let found = facts(inbox, &table).await?;
-        differences.extend(expected.difference(&found).map(|fact| format!("missing: `{table}`: {fact}")));
-        differences.extend(found.difference(&expected).map(|fact| format!("not ours: `{table}`: {fact}")));
+        differences.extend(expected.difference(&found).map(|fact| format!("missing: `{}`: {fact}", table.name)));
+        differences.extend(found.difference(&expected).map(|fact| format!("not ours: `{}`: {fact}", table.name)));
     }
     Ok(differences)
 }
 
 /// What can be said of a table, a line each.
-async fn facts(inbox: &Inbox<MySql>, table: &str) -> Result<BTreeSet<String>, Error> {
+async fn facts(inbox: &Inbox<MySql>, table: &Place) -> Result<BTreeSet<String>, Error> {
     let mut facts = BTreeSet::new();
-    for row in inbox.read(ENGINE, vec![table.into()]).await? {
+    for row in inbox.read(ENGINE, table.arguments()).await? {
         facts.insert(format!("engine {}", row.optional(0, Row::text)?.unwrap_or("none")));
     }
     let columns = "SELECT column_name, data_type, CAST(character_maximum_length AS SIGNED), is_nullable, extra, \
-                   column_type FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ?";
-    for row in inbox.read(columns, vec![table.into()]).await? {
+                   column_type FROM information_schema.columns WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
+    for row in inbox.read(columns, table.arguments()).await? {
         let kind = row.text(1)?.to_lowercase();
         let length = row.optional(2, Row::int)?.filter(|_| kind.ends_with("binary") || kind.ends_with("char"));
         let length = length.map_or(String::new(), |length| format!("({length})"));
@@ -172,8 +193,8 @@ async fn facts(inbox: &Inbox<MySql>, table: &str) -> Result<BTreeSet<String>, Er
     }
     // Other indexes cost time but refuse nothing. A part of a column would merge keys.
     let keys = "SELECT index_name, column_name, CAST(sub_part AS SIGNED) FROM information_schema.statistics \
-                WHERE table_schema = DATABASE() AND table_name = ? AND non_unique = 0 ORDER BY index_name, seq_in_index";
-    let rows = inbox.read(keys, vec![table.into()]).await?;
+                WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ? AND non_unique = 0 ORDER BY index_name, seq_in_index";
+    let rows = inbox.read(keys, table.arguments()).await?;
     for key in rows.chunk_by(|one, next| one.text(0).ok() == next.text(0).ok()) {
         let part = |row: &Row| {
             let part = row.optional(2, Row::int)?.map_or(String::new(), |part| format!("({part})"));
@@ -183,14 +204,15 @@ async fn facts(inbox: &Inbox<MySql>, table: &str) -> Result<BTreeSet<String>, Er
         facts.insert(format!("unique ({})", parts.join(", ")));
     }
     let triggers = "SELECT trigger_name FROM information_schema.triggers \
-                    WHERE event_object_schema = DATABASE() AND event_object_table = ?";
-    for row in inbox.read(triggers, vec![table.into()]).await? {
+                    WHERE event_object_schema = COALESCE(?, DATABASE()) AND event_object_table = ?";
+    for row in inbox.read(triggers, table.arguments()).await? {
         facts.insert(format!("trigger {}", row.text(0)?));
     }
     Ok(facts)
 }
 
-const ENGINE: &str = "SELECT engine FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
+const ENGINE: &str =
+    "SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
 
 /// By what the server could forget a commit that it reported.
 pub(super) async fn risks(inbox: &Inbox<MySql>) -> Result<Vec<Risk>, Error> {
@@ -200,7 +222,7 @@ pub(super) async fn risks(inbox: &Inbox<MySql>) -> Result<Vec<Risk>, Error> {
     if !matches!(flush.first().ok_or(sqlx::Error::RowNotFound)?.int(0)?, 1 | 3) {
         risks.push(Risk::FlushLogNotAtCommit);
     }
-    let engine = inbox.read(ENGINE, vec![inbox.tables().sql("{inbox}").into()]).await?;
+    let engine = inbox.read(ENGINE, Place::of(inbox, "{inbox}").arguments()).await?;
     if engine.iter().any(|row| row.optional(0, Row::text).is_ok_and(|engine| engine != Some("InnoDB"))) {
         risks.push(Risk::NotInnoDb);
     }

@@ -157,9 +157,9 @@ pub(crate) async fn fifty_messages_a_second_go_through_while_many_rows_are_prune
     let conflict = super::letters::letter(&message, LetterIdentity::Conflict(key(&kept), 9), Reason::KeyConflict);
     bury(inbox, None, conflict, (), LIMITS).await.unwrap();
 
-    let pruner = inbox.clone();
+    let other = inbox.clone();
     let began = Instant::now();
-    let pruning = tokio::spawn(async move { pruner.prune(CONSUMER, DAY).await.unwrap() });
+    let pruning = tokio::spawn(async move { other.prune(CONSUMER, DAY).await.unwrap() });
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let mut deliveries = tokio::task::JoinSet::new();
     while !pruning.is_finished() {

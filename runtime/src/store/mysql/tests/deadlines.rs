@@ -59,10 +59,22 @@ async fn the_server_ends_a_statement_at_the_deadline_by_itself() {
 async fn an_idle_transaction_whose_process_hangs_is_ended_by_the_server() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
     let (mut tx, _) = MySql::begin(fixture.inbox(), &[claim("order:1")], HASTY).await.unwrap();
-    let rows = MySql::run(&mut tx, "SELECT @@wait_timeout", Vec::new()).await.unwrap();
-    assert!((2..=20).contains(&rows[0].int(0).unwrap()), "{rows:?}");
+    effect::<MySql>(&mut tx, &claim("order:1")).await.unwrap();
+    eventually("the session has ended", || left(&fixture), |left| *left == 0).await;
+    assert!(MySql::commit(tx).await.is_err());
+    assert_eq!(deliver(fixture.inbox(), &claim("order:1")).await.unwrap(), FRESH);
+    assert_eq!(effects(fixture.inbox()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_outlives_the_time_that_a_transaction_may_stand_idle() {
+    let fixture = ready::<fixture::MySqlDatabase>().await;
+    let (mut tx, _) = MySql::begin(fixture.inbox(), &[claim("order:1")], HASTY).await.unwrap();
+    let settings = "SELECT @@idle_transaction_timeout, @@wait_timeout";
+    let rows = MySql::run(&mut tx, settings, Vec::new()).await.unwrap();
+    assert!((2..=6).contains(&rows[0].int(0).unwrap()), "{rows:?}");
+    assert_eq!(rows[0].int(1).unwrap(), 28_800, "between two messages it would end too");
     MySql::rollback(tx).await;
-    assert_eq!(ask(fixture.inbox(), "SELECT @@wait_timeout").await[0].int(0).unwrap(), 28_800);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,12 @@
 //! MySQL in the store suite, and what only MySQL and MariaDB do. Needs a server: `scripts/services start mariadb`.
 
+mod adoption;
 mod codes;
 mod contention;
 mod deadlines;
 mod fixture;
+mod in_full;
+mod lanes;
 mod rights;
 mod shape;
 mod transactions;
@@ -26,6 +29,11 @@ mod lean {
 
 /// Limits so short that what outlives them shows.
 const HASTY: Limits = Limits { claim: Duration::from_millis(300), run: Duration::from_secs(2) };
+
+/// The server's number of a transaction's session.
+async fn session(tx: &mut sqlx::MySqlConnection) -> i64 {
+    MySql::run(tx, "SELECT CONNECTION_ID()", Vec::new()).await.unwrap()[0].int(0).unwrap()
+}
 
 /// One statement on a connection of the pool.
 async fn ask(inbox: &Inbox<MySql>, sql: &str) -> Vec<crate::store::Row> {

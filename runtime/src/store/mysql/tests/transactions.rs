@@ -93,13 +93,15 @@ async fn a_swallowed_deadlock_commits_nothing() {
 async fn a_deadlock_is_contention_and_its_connection_serves_again() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
     let inbox = Inbox::new(fixture.pool(1).await);
-    let session = ask(&inbox, "SELECT CONNECTION_ID()").await;
-    let (tx, lost) = deadlocked(&fixture, &inbox).await;
+    let (mut tx, lost) = deadlocked(&fixture, &inbox).await;
     assert_eq!(Error::from(lost).class(), Class::Contention);
+    let session = session(&mut tx).await;
     MySql::rollback(tx).await;
-    assert_eq!(ask(&inbox, "SELECT CONNECTION_ID()").await, session, "it was replaced, not returned");
     assert_eq!((effects(fixture.inbox()).await, rows(fixture.inbox()).await), (0, 0));
-    crate::store::suite::deliver(&inbox, &claim("order:1")).await.unwrap();
+    let (mut tx, _) = begin(&inbox, &claim("order:1")).await;
+    assert_eq!(self::session(&mut tx).await, session, "it was replaced, not kept");
+    effect::<MySql>(&mut tx, &claim("order:1")).await.unwrap();
+    MySql::commit(tx).await.unwrap();
     assert_eq!(effects(fixture.inbox()).await, 1);
 }
 
@@ -123,11 +125,11 @@ async fn m07_a_body_never_meets_a_lock_timeout() {
     MySql::commit(tx).await.unwrap();
     holder.await.unwrap();
     assert_eq!(verdict(&inbox, &claim("order:1")).await, DUPLICATE);
-    assert_eq!(ask(&inbox, "SELECT @@innodb_lock_wait_timeout").await[0].int(0).unwrap(), 1);
+    assert_eq!(ask(&inbox, "SELECT @@innodb_lock_wait_timeout").await[0].int(0).unwrap(), 1, "the pool's was changed");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_a_body_left_without_autocommit_is_replaced() {
+async fn a_session_that_a_body_left_without_autocommit_serves_the_next() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
     let inbox = Inbox::new(fixture.pool(1).await);
     let (mut tx, _) = begin(&inbox, &claim("order:1")).await;
