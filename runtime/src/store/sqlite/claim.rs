@@ -1,11 +1,14 @@
 //! The claim: rows that no other transaction may hold, inserted before any body runs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::bind;
+use super::transaction::Opening;
 use crate::error::Error;
 use crate::store::attempts::Attempts;
 use crate::store::{Claim, ConsumerId, Inbox, Row, Store as _, Value, Verdict};
+use sqlx::sqlite::SqliteRow;
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection};
 
 /// What the checked commit looks for.
@@ -14,8 +17,40 @@ const SAVEPOINT: &str = "SAVEPOINT inboxed";
 /// A key in its namespace.
 type Name<'a> = (ConsumerId, &'a str);
 
+/// What a lane begins with. One message with one key, the usual case, is claimed in the same round trip.
+pub(super) fn opening(inbox: &Inbox<Sqlite>, claims: &[Claim]) -> Opening {
+    let [claim] = claims else { return Opening { sql: "BEGIN IMMEDIATE".into(), arguments: Vec::new() } };
+    if claim.keys().count() > 1 {
+        return opening(inbox, &[]);
+    }
+    let text = || format!("BEGIN IMMEDIATE; {}", insertion(inbox, 1, SAVEPOINT)).into();
+    let sql = Arc::clone(inbox.shared().claiming.get_or_init(text));
+    Opening { sql, arguments: arguments(inbox, &[(name(claim), claim.stored_payload())]) }
+}
+
+/// The verdicts, where the opening has claimed already: it answers a row if the claim is ours.
+pub(super) async fn verdicts(
+    connection: &mut SqliteConnection,
+    inbox: &Inbox<Sqlite>,
+    claims: &[Claim],
+    opened: Option<Vec<SqliteRow>>,
+) -> Result<Vec<Verdict>, Error> {
+    let ([claimed], Some(inserted)) = (claims, opened) else { return claim(connection, inbox, claims).await };
+    if claimed.keys().count() > 1 {
+        return claim(connection, inbox, claims).await;
+    }
+    let (consumer, key) = name(claimed);
+    let verdict = if let Some(row) = inserted.first() {
+        Verdict::Fresh { prior: super::row(row)?.optional(2, Row::int)?.map(unpack) }
+    } else {
+        let stored = stored_payload(connection, inbox, consumer, key).await?;
+        Verdict::Duplicate { same_payload: claimed.is_of_payload(stored) }
+    };
+    Ok(vec![verdict])
+}
+
 /// Claims a group and sets the savepoint. The write lock is held, so nothing changes between two statements.
-pub(super) async fn claim(
+async fn claim(
     connection: &mut SqliteConnection,
     inbox: &Inbox<Sqlite>,
     claims: &[Claim],
@@ -100,18 +135,9 @@ async fn insert<'a>(
     rows: &[(Name<'a>, i64)],
     then: &str,
 ) -> Result<HashMap<Name<'a>, Option<Attempts>>, Error> {
-    let places = vec!["(?, ?, {now}, ?)"; rows.len()].join(", ");
-    // Both counts in one number, so that the attempts are looked up once.
-    let statement = inbox.sql(&format!(
-        "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) VALUES {places} \
-         ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
-         (SELECT failures << 32 | starts FROM {{attempts}} AS attempt \
-         WHERE attempt.consumer = {{prefix}}.consumer AND attempt.message_key = {{prefix}}.message_key); {then}"
-    ));
-    let arguments = rows
-        .iter()
-        .flat_map(|((consumer, key), payload)| [Value::from(*consumer), inbox.held(key), Value::Int(*payload)]);
-    let inserted = sqlx::query_with(AssertSqlSafe(statement), bind(arguments.collect())?).fetch_all(connection).await?;
+    let statement = insertion(inbox, rows.len(), then);
+    let inserted =
+        sqlx::query_with(AssertSqlSafe(statement), bind(arguments(inbox, rows))?).fetch_all(connection).await?;
     let mut fresh = HashMap::with_capacity(inserted.len());
     for row in inserted.iter().map(super::row) {
         let row = row?;
@@ -122,6 +148,24 @@ async fn insert<'a>(
         }
     }
     Ok(fresh)
+}
+
+/// The text that inserts so many rows, and what is to follow.
+fn insertion(inbox: &Inbox<Sqlite>, rows: usize, then: &str) -> String {
+    let places = vec!["(?, ?, {now}, ?)"; rows].join(", ");
+    // Both counts in one number, so that the attempts are looked up once.
+    inbox.sql(&format!(
+        "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) VALUES {places} \
+         ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
+         (SELECT failures << 32 | starts FROM {{attempts}} AS attempt \
+         WHERE attempt.consumer = {{prefix}}.consumer AND attempt.message_key = {{prefix}}.message_key); {then}"
+    ))
+}
+
+fn arguments(inbox: &Inbox<Sqlite>, rows: &[(Name<'_>, i64)]) -> Vec<Value> {
+    let values =
+        |((consumer, key), payload): &(Name<'_>, i64)| [Value::from(*consumer), inbox.held(key), Value::Int(*payload)];
+    rows.iter().flat_map(values).collect()
 }
 
 fn unpack(counts: i64) -> Attempts {

@@ -3,6 +3,7 @@
 mod claim;
 mod code;
 mod fuse;
+mod lane;
 mod queue;
 mod schema;
 #[cfg(test)]
@@ -10,6 +11,7 @@ mod tests;
 mod transaction;
 
 use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
@@ -17,6 +19,7 @@ use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteJournalMode, Sql
 use sqlx::{AssertSqlSafe, Column as _, Row as _, Sqlite, SqliteConnection, SqlitePool, TypeInfo as _, ValueRef as _};
 
 pub(super) use code::class_of_code;
+use lane::Lanes;
 use queue::WriterQueue;
 use transaction::SqliteTransaction;
 
@@ -51,6 +54,9 @@ impl<'a, S> FromParts<'a, Sqlite, S> for &'a mut SqliteConnection {
 #[derive(Debug)]
 pub struct SqliteShared {
     queue: WriterQueue,
+    lanes: Lanes,
+    /// The text that begins a transaction and claims one key.
+    claiming: OnceLock<Arc<str>>,
     /// The busy timeout of the connections, where the pool is the inbox's own; a user's is asked for each time.
     busy_timeout: Option<Duration>,
 }
@@ -116,7 +122,12 @@ impl Store for Sqlite {
     }
 
     fn shared(pool: &SqlitePool, own: bool) -> SqliteShared {
-        SqliteShared { queue: WriterQueue::of(&pool.connect_options()), busy_timeout: own.then_some(BUSY_TIMEOUT) }
+        SqliteShared {
+            queue: WriterQueue::of(&pool.connect_options()),
+            lanes: Lanes::default(),
+            claiming: OnceLock::new(),
+            busy_timeout: own.then_some(BUSY_TIMEOUT),
+        }
     }
 
     async fn acquire(pool: &SqlitePool) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
@@ -147,8 +158,9 @@ impl Store for Sqlite {
         limits: Limits,
     ) -> Result<(SqliteTransaction, Vec<Verdict>), Error> {
         let claims = &*inbox.hold(claims);
-        let mut tx = SqliteTransaction::open(inbox, !claims.is_empty(), limits).await?;
-        match claim::claim(&mut tx, inbox, claims).await {
+        let opening = claim::opening(inbox, claims);
+        let (mut tx, opened) = SqliteTransaction::open(inbox, &opening, !claims.is_empty(), limits).await?;
+        match claim::verdicts(&mut tx, inbox, claims, opened).await {
             Ok(verdicts) => Ok((tx, verdicts)),
             Err(error) => {
                 tx.close().await;

@@ -1,85 +1,157 @@
 //! One write transaction, from its place in the queue to its checked commit.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::pool::PoolConnection;
-use sqlx::{Connection as _, Database, Executor as _, Sqlite, SqliteConnection, SqlitePool};
-use sqlx_core::transaction::TransactionManager;
+use futures_util::TryStreamExt as _;
+use sqlx::sqlite::{SqliteArguments, SqliteRow};
+use sqlx::{AssertSqlSafe, Connection as _, Either, Executor as _, Sqlite, SqliteConnection};
+use sqlx_core::transaction::TransactionManager as _;
 
+use super::bind;
 use super::fuse::Fuse;
+use super::lane::{Lane, Manager, Pooled, Writer};
 use super::queue::{self, Turn};
 use crate::error::{Class, Error};
-use crate::store::{CommitError, Inbox, Limits, classify};
+use crate::store::{CommitError, Inbox, Limits, Value, classify};
 
-type Manager = <Sqlite as Database>::TransactionManager;
+/// The check, and the commit if it holds.
+const COMMIT: &str = "RELEASE SAVEPOINT inboxed; COMMIT";
 
 /// A transaction that holds SQLite's write lock. Dropped unfinished, it is rolled back by closing its connection.
 #[derive(Debug)]
 pub struct SqliteTransaction {
-    connection: PoolConnection<Sqlite>,
-    fuse: Option<Fuse>,
-    finished: bool,
+    // Dropped before the connection, which waits for the end of what runs on it.
+    cutting: Cutting,
+    writer: Writer,
+    inbox: Inbox<Sqlite>,
     // Dropped after the connection: the next in the queue should find the lock free.
     _turn: Turn,
 }
 
+/// What a lane begins with: a text that begins with BEGIN, and its arguments.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) sql: Arc<str>,
+    pub(super) arguments: Vec<Value>,
+}
+
+/// Cuts the fuse when it is dropped.
+#[derive(Debug, Default)]
+struct Cutting(Option<Fuse>);
+
+impl Drop for Cutting {
+    fn drop(&mut self) {
+        if let Some(fuse) = &self.0 {
+            fuse.cut();
+        }
+    }
+}
+
 impl SqliteTransaction {
-    /// Waits for its turn, then for other processes, and begins. `guarded` transactions run a body.
-    pub(super) async fn open(inbox: &Inbox<Sqlite>, guarded: bool, limits: Limits) -> Result<Self, Error> {
+    /// Waits for its turn, then for other processes, and begins. `guarded` transactions run a body. The rows are those of
+    /// the opening, if it could be used.
+    pub(super) async fn open(
+        inbox: &Inbox<Sqlite>,
+        opening: &Opening,
+        guarded: bool,
+        limits: Limits,
+    ) -> Result<(Self, Option<Vec<SqliteRow>>), Error> {
         let deadline = Instant::now() + limits.claim;
-        let turn = inbox.shared().queue.turn(limits.claim).await?;
-        let mut connection = acquire(inbox.pool(), left(deadline)).await?;
-        if let Err(error) = begin(&mut connection, inbox.shared().busy_timeout, deadline).await {
-            connection.close_on_drop();
-            return Err(error);
+        let shared = inbox.shared();
+        let turn = shared.queue.turn(limits.claim).await?;
+        let guard = guarded.then_some(limits.run);
+        match shared.lanes.writer(inbox.pool(), left(deadline)).await? {
+            Writer::Lane(lane) => {
+                let cutting = Cutting(Some(lane.fuse.clone()));
+                let mut tx = Self { cutting, writer: Writer::Lane(lane), inbox: inbox.clone(), _turn: turn };
+                let rows = tx.begin_on_lane(opening, guard, deadline).await?;
+                Ok((tx, Some(rows)))
+            }
+            Writer::Pooled(mut pooled) => {
+                begin(&mut pooled, shared.busy_timeout, deadline).await?;
+                let mut cutting = Cutting::default();
+                if let Some(run) = guard {
+                    let fuse = Fuse::default();
+                    fuse.set(&mut pooled).await?;
+                    fuse.guard(run);
+                    cutting.0 = Some(fuse);
+                }
+                let tx = Self { cutting, writer: Writer::Pooled(pooled), inbox: inbox.clone(), _turn: turn };
+                Ok((tx, None))
+            }
         }
-        let mut tx = Self { connection, fuse: None, finished: false, _turn: turn };
-        if guarded {
-            let fuse = Fuse::new(limits.run);
-            fuse.arm(&mut tx.connection).await?;
-            tx.fuse = Some(fuse);
+    }
+
+    /// The opening, again while another process holds the write lock.
+    async fn begin_on_lane(
+        &mut self,
+        opening: &Opening,
+        guard: Option<Duration>,
+        deadline: Instant,
+    ) -> Result<Vec<SqliteRow>, Error> {
+        loop {
+            if let (Some(fuse), Some(run)) = (&self.cutting.0, guard) {
+                fuse.guard(run);
+            }
+            let sql = AssertSqlSafe(Arc::clone(&opening.sql));
+            let query = sqlx::query_with(sql, bind(opening.arguments.clone())?);
+            match query.fetch_all(&mut **self).await {
+                Ok(rows) => return Ok(rows),
+                Err(error) => wait_for_others(error, deadline).await?,
+            }
         }
-        Ok(tx)
     }
 
     /// Whether the savepoint that was set after the claim is still there.
     pub(super) async fn check(&mut self) -> Result<(), Error> {
-        let renew = self.connection.execute("RELEASE SAVEPOINT inboxed; SAVEPOINT inboxed").await;
+        let renew = self.execute("RELEASE SAVEPOINT inboxed; SAVEPOINT inboxed").await;
         renew.map(drop).map_err(|error| ended_by_body(&error))
     }
 
     pub(super) async fn commit(mut self) -> Result<(), CommitError> {
-        if let Err(error) = self.connection.execute("RELEASE SAVEPOINT inboxed").await {
-            self.close().await;
-            return Err(CommitError::Refused(ended_by_body(&error)));
-        }
-        // A savepoint that a body forgot would turn sqlx's COMMIT into its RELEASE.
-        if Manager::get_transaction_depth(&self.connection) != 1 {
+        // A savepoint that a body forgot would be committed with the rest, though its end never came.
+        if Manager::get_transaction_depth(&self) != 1 {
             self.close().await;
             let text =
                 "the body left a transaction open that it began with `begin()`: commit it or drop it; nothing was kept";
             return Err(CommitError::Refused(Error::from(text)));
         }
-        if let Some(fuse) = &self.fuse {
-            fuse.allow_commit();
+        if let Some(fuse) = &self.cutting.0 {
+            fuse.free();
         }
-        if let Err(error) = Manager::commit(&mut self.connection).await {
-            let class = classify(&error);
-            self.close().await;
-            // BUSY and refused constraints leave the transaction as it was; after an input or output error nobody knows.
-            return Err(match class {
-                Class::Unavailable => CommitError::Unknown(error.into()),
-                _ => CommitError::Refused(error.into()),
-            });
+        let committed = match &mut self.writer {
+            Writer::Lane(lane) => commit_lane(lane).await,
+            Writer::Pooled(pooled) => commit_pooled(pooled).await,
+        };
+        match committed {
+            Ok(()) => {
+                self.give_back().await;
+                Ok(())
+            }
+            Err(NotCommitted::Unreleased(error)) => {
+                self.close().await;
+                Err(CommitError::Refused(ended_by_body(&error)))
+            }
+            Err(NotCommitted::Commit(error)) => {
+                let class = classify(&error);
+                self.close().await;
+                // BUSY and refused constraints leave the transaction as it was; after an input or output error nobody knows.
+                Err(match class {
+                    Class::Unavailable => CommitError::Unknown(error.into()),
+                    _ => CommitError::Refused(error.into()),
+                })
+            }
         }
-        self.give_back().await;
-        Ok(())
     }
 
     pub(super) async fn rollback(mut self) {
-        let rolled_back = Manager::get_transaction_depth(&self.connection) == 1
-            && Manager::rollback(&mut self.connection).await.is_ok();
+        let rolled_back = Manager::get_transaction_depth(&self) == 1
+            && match &mut self.writer {
+                Writer::Lane(lane) => lane.connection.execute("ROLLBACK").await.is_ok(),
+                Writer::Pooled(pooled) => Manager::rollback(pooled).await.is_ok(),
+            };
         if rolled_back {
             self.give_back().await;
         } else {
@@ -88,32 +160,28 @@ impl SqliteTransaction {
     }
 
     /// Ends what runs on the connection and waits until the database is out of the transaction.
-    pub(super) async fn close(self) {
-        let mut this = self;
-        if let Some(fuse) = &this.fuse {
+    pub(super) async fn close(mut self) {
+        if let Some(fuse) = &self.cutting.0 {
             fuse.cut();
         }
         // Fails if the body or an error has ended the transaction before, which is as good.
-        let _ = this.connection.execute("ROLLBACK").await;
+        let _ = self.execute("ROLLBACK").await;
     }
 
     /// Hands the connection back as it came.
-    async fn give_back(&mut self) {
-        let disarmed = match &self.fuse {
-            Some(_) => Fuse::disarm(&mut self.connection).await.is_ok(),
-            None => true,
-        };
-        self.finished = disarmed;
-    }
-}
-
-impl Drop for SqliteTransaction {
-    fn drop(&mut self) {
-        if !self.finished {
-            if let Some(fuse) = &self.fuse {
-                fuse.cut();
+    async fn give_back(self) {
+        let Self { mut cutting, writer, inbox, _turn } = self;
+        let fuse = cutting.0.take();
+        match writer {
+            Writer::Lane(lane) => {
+                lane.fuse.free();
+                inbox.shared().lanes.keep(lane, inbox.pool());
             }
-            self.connection.close_on_drop();
+            Writer::Pooled(mut pooled) => {
+                if fuse.is_none() || Fuse::unset(&mut pooled).await.is_ok() {
+                    pooled.give_back();
+                }
+            }
         }
     }
 }
@@ -122,30 +190,66 @@ impl Deref for SqliteTransaction {
     type Target = SqliteConnection;
 
     fn deref(&self) -> &SqliteConnection {
-        &self.connection
+        match &self.writer {
+            Writer::Lane(lane) => &lane.connection,
+            Writer::Pooled(pooled) => pooled,
+        }
     }
 }
 
 impl DerefMut for SqliteTransaction {
     fn deref_mut(&mut self) -> &mut SqliteConnection {
-        &mut self.connection
+        match &mut self.writer {
+            Writer::Lane(lane) => &mut lane.connection,
+            Writer::Pooled(pooled) => pooled,
+        }
     }
+}
+
+/// At which of its two statements a commit has failed.
+enum NotCommitted {
+    /// The savepoint isn't there any more.
+    Unreleased(sqlx::Error),
+    Commit(sqlx::Error),
+}
+
+async fn commit_lane(lane: &mut Lane) -> Result<(), NotCommitted> {
+    let mut results = lane.connection.fetch_many(sqlx::query_with(COMMIT, SqliteArguments::default()));
+    let mut released = false;
+    loop {
+        match results.try_next().await {
+            Ok(Some(Either::Left(_))) => released = true,
+            Ok(Some(Either::Right(_))) => {}
+            Ok(None) => return Ok(()),
+            Err(error) if released => return Err(NotCommitted::Commit(error)),
+            Err(error) => return Err(NotCommitted::Unreleased(error)),
+        }
+    }
+}
+
+async fn commit_pooled(pooled: &mut Pooled) -> Result<(), NotCommitted> {
+    pooled.execute("RELEASE SAVEPOINT inboxed").await.map_err(NotCommitted::Unreleased)?;
+    Manager::commit(pooled).await.map_err(NotCommitted::Commit)
 }
 
 fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// A connection, for which sqlx waits in a task of its own: its waiting can't be cancelled safely.
-async fn acquire(pool: &SqlitePool, wait: Duration) -> Result<PoolConnection<Sqlite>, Error> {
-    match tokio::time::timeout(wait, tokio::spawn(pool.acquire())).await {
-        Ok(Ok(connection)) => Ok(connection?),
-        Ok(Err(stopped)) => Err(Error::with_class(stopped, Class::Unavailable)),
-        Err(_) => Err(Error::from(sqlx::Error::PoolTimedOut)),
+/// Waits a little if another process holds the write lock, else passes the error on.
+async fn wait_for_others(error: sqlx::Error, deadline: Instant) -> Result<(), Error> {
+    if classify(&error) != Class::Contention {
+        return Err(error.into());
     }
+    if left(deadline).is_zero() {
+        let text = "another process holds the write lock for longer than the claim may wait";
+        return Err(Error::with_class(text, Class::Unavailable));
+    }
+    tokio::time::sleep(queue::pause().min(left(deadline))).await;
+    Ok(())
 }
 
-/// BEGIN at sqlx's depth 1, asking again while another process holds the write lock.
+/// BEGIN at sqlx's depth 1 on a connection that goes back to its pool.
 async fn begin(
     connection: &mut SqliteConnection,
     busy_timeout: Option<Duration>,
@@ -158,20 +262,13 @@ async fn begin(
     // SQLite's own waiting blocks the connection's thread, and its growing pauses starve one of several processes.
     let begin = format!("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE; PRAGMA busy_timeout = {timeout}");
     loop {
-        match connection.begin_with(sqlx::AssertSqlSafe(begin.as_str())).await {
+        match connection.begin_with(AssertSqlSafe(begin.as_str())).await {
             Ok(transaction) => {
                 // Its end is ours: `SqliteTransaction` commits or rolls back on the connection itself.
                 std::mem::forget(transaction);
                 return Ok(());
             }
-            Err(error) if classify(&error) == Class::Contention => {
-                if left(deadline).is_zero() {
-                    let text = "another process holds the write lock for longer than the claim may wait";
-                    return Err(Error::with_class(text, Class::Unavailable));
-                }
-                tokio::time::sleep(queue::pause().min(left(deadline))).await;
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => wait_for_others(error, deadline).await?,
         }
     }
 }
