@@ -19,7 +19,7 @@ use sqlx::{AssertSqlSafe, Column as _, MySql, MySqlConnection, MySqlPool, Row as
 
 use batch::Batches;
 pub(super) use code::class_of_code;
-use lanes::{Dialect, Lanes};
+use lanes::Lanes;
 use transaction::MySqlTransaction;
 
 use super::{Claim, CommitError, Inbox, InboxOptions, Limits, Risk, Row, StartError, Store, Value, Verdict, sealed};
@@ -50,18 +50,7 @@ pub struct MySqlShared {
     batches: OnceLock<Batches>,
     /// What to take a server for, in place of what it says of itself.
     #[cfg(test)]
-    as_if: OnceLock<Dialect>,
-}
-
-impl MySqlShared {
-    /// What a server of this version understands.
-    fn dialect(&self, version: &str) -> Dialect {
-        #[cfg(test)]
-        if let Some(dialect) = self.as_if.get() {
-            return *dialect;
-        }
-        if version.contains("MariaDB") { Dialect::MariaDb } else { Dialect::MySql }
-    }
+    as_if: OnceLock<lanes::Dialect>,
 }
 
 impl Store for MySql {

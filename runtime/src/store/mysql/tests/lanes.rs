@@ -17,9 +17,9 @@ async fn messages_one_after_the_other_share_a_session() {
         let (mut tx, _) = begin(fixture.inbox(), &claim).await;
         seen.insert(session(&mut tx).await);
         if round % 2 == 0 {
-            MySql::commit(tx).await.unwrap()
+            MySql::commit(tx).await.unwrap();
         } else {
-            MySql::rollback(tx).await
+            MySql::rollback(tx).await;
         }
         assert_eq!(verdict(fixture.inbox(), &claim).await == DUPLICATE, round % 2 == 0);
     }
