@@ -168,13 +168,15 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
 
     async fn backlog(&self, group: &str, source: &str) -> usize {
         let durable = if group.is_empty() { SERVICE } else { group };
+        let stream = self.server.ask_soon(format!("STREAM.INFO.{source}"), Value::Null).await;
         let consumer = self.server.ask_soon(format!("CONSUMER.INFO.{source}.{durable}"), Value::Null).await;
+        let count = |value: &Value| usize::try_from(value.as_u64().unwrap_or_default()).unwrap();
         if consumer["error"].is_object() {
-            let stream = self.server.ask_soon(format!("STREAM.INFO.{source}"), Value::Null).await;
-            return usize::try_from(stream["state"]["messages"].as_u64().unwrap_or_default()).unwrap();
+            return count(&stream["state"]["messages"]);
         }
-        let count = |name: &str| usize::try_from(consumer[name].as_u64().unwrap()).unwrap();
-        count("num_pending") + count("num_ack_pending")
+        // The server's count of what is to come may be a moment behind a publication.
+        let unseen = count(&stream["state"]["last_seq"]).saturating_sub(count(&consumer["delivered"]["stream_seq"]));
+        count(&consumer["num_pending"]).max(unseen) + count(&consumer["num_ack_pending"])
     }
 
     async fn stop_server(&self) -> Result<(), Refused> {
