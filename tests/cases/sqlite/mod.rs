@@ -41,7 +41,7 @@ pub(crate) const DEADLOCKS: bool = false;
 /// Whether a body makes tables as a part of its transaction; it is refused otherwise.
 pub(crate) const DDL_IN_BODIES: bool = true;
 /// Whether transactions run on connections beside the pool's, so that a body finds that free.
-pub(crate) const BODY_HAS_THE_POOL: bool = true;
+pub(crate) const BODY_HAS_THE_POOL: bool = false;
 /// How many rows are pruned in the middle of a load.
 pub(crate) const OLD: u64 = 20_000;
 

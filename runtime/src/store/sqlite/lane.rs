@@ -3,7 +3,8 @@
 //! A lane is *primed*: sqlx counts one open transaction on it for good. So BEGIN, claim and savepoint go as one text of
 //! ours, and a body's `begin()` is a savepoint all the same. The fuse stays on it, and its statements stay prepared. It
 //! never waits for a lock by SQLite's own means, which block its thread; only in WAL mode a commit has nobody to wait
-//! for, so other files, and databases in memory, are written through the pool.
+//! for, so other files, and databases in memory, are written through the pool. So is a pool of one connection, which is
+//! taken at its word.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -87,8 +88,9 @@ impl Lanes {
             return Ok(Writer::Lane(lane));
         }
         let mut connection = acquire(pool, wait).await?;
-        let wal = self.wal.get_or_try_init(|| is_wal(&mut connection)).await?;
-        Ok(if *wal {
+        let apart =
+            pool.options().get_max_connections() > 1 && *self.wal.get_or_try_init(|| is_wal(&mut connection)).await?;
+        Ok(if apart {
             Writer::Lane(Lane::prime(connection.detach()).await?)
         } else {
             Writer::Pooled(Pooled { connection, as_it_came: false })

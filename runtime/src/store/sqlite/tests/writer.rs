@@ -150,14 +150,19 @@ async fn a_full_pool_is_unavailable_and_holds_nobody_up_for_longer_than_the_clai
 
 #[tokio::test]
 async fn a_users_connection_comes_back_as_it_was() {
-    for journal in [SqliteJournalMode::Delete, SqliteJournalMode::Wal] {
+    for (journal, connections) in [
+        (SqliteJournalMode::Delete, 1),
+        (SqliteJournalMode::Delete, 2),
+        (SqliteJournalMode::Wal, 1),
+        (SqliteJournalMode::Wal, 2),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteConnectOptions::new()
             .filename(folder.path().join("shop.db"))
             .create_if_missing(true)
             .journal_mode(journal)
             .busy_timeout(Duration::from_millis(1_234));
-        let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+        let pool = SqlitePoolOptions::new().max_connections(connections).connect_with(options).await.unwrap();
         let inbox = Inbox::new(pool.clone());
         inbox.migrate().await.unwrap();
         pool.execute("CREATE TABLE effects (effect_key TEXT, note TEXT)").await.unwrap();
