@@ -31,7 +31,7 @@
 //! | P06 | NUL in a key or a payload | `store` | |
 //! | P07 | keys of any length | `store` | |
 //! | P09 | retention against replay, and pruning | `window` | |
-//! | P10 | a transaction held over slow calls, a pool that is empty | `held` | transactions run beside the pool, so that a body finds it free |
+//! | P10 | a transaction held over slow calls, a pool that is empty | `held` | on the servers transactions run beside the pool |
 //! | R03 | the redelivered flag taken for a proof | `retry` | |
 //! | R04 | the broker's count against our limit, a consumer killed each time | `limit` | the queue's settings are RabbitMQ's |
 //! | R06 | missing and odd headers | `envelope` | |
