@@ -60,7 +60,10 @@ async fn an_idle_transaction_whose_process_hangs_is_ended_by_the_server() {
     let fixture = ready::<fixture::MySqlDatabase>().await;
     let (mut tx, _) = MySql::begin(fixture.inbox(), &[claim("order:1")], HASTY).await.unwrap();
     effect::<MySql>(&mut tx, &claim("order:1")).await.unwrap();
-    eventually("the session has ended", || left(&fixture), |left| *left == 0).await;
+    let session = MySql::run(&mut tx, "SELECT CONNECTION_ID()", Vec::new()).await.unwrap()[0].int(0).unwrap();
+    let still_there = format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {session}");
+    assert_eq!(fixture.number(&still_there).await, 1);
+    eventually("the session has ended", || fixture.number(&still_there), |left| *left == 0).await;
     assert!(MySql::commit(tx).await.is_err());
     assert_eq!(deliver(fixture.inbox(), &claim("order:1")).await.unwrap(), FRESH);
     assert_eq!(effects(fixture.inbox()).await, 1);
