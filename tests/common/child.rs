@@ -19,7 +19,7 @@ pub(crate) fn start(role: &str, database: &str) -> Child {
     // libtest names each test's thread after the test.
     let test = std::thread::current().name().expect("called from the test itself").to_owned();
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &test, "--nocapture", "--include-ignored"])
+        .args(["--exact", &test, "--nocapture"])
         .env(ROLE, role)
         .env(DATABASE, database)
         .stdin(Stdio::null())

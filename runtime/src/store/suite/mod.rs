@@ -8,6 +8,7 @@ pub(crate) mod claims;
 pub(crate) mod keys;
 pub(crate) mod kinds;
 pub(crate) mod letters;
+pub(crate) mod process;
 pub(crate) mod pruning;
 pub(crate) mod redrive;
 pub(crate) mod registry;

@@ -1,7 +1,6 @@
 //! The tables, and calls that stop halfway.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use super::*;
 use crate::store::{Attempts, SchemaError, StartError};
@@ -26,27 +25,14 @@ pub(crate) async fn eight_tasks_migrate_at_once<F: Fixture>() {
     fixture.inbox().verify().await.unwrap();
 }
 
-const URL: &str = "INBOXED_TEST_MIGRATE";
-
-/// In each of the others, which are this very test again, the variable names the database.
 pub(crate) async fn eight_processes_migrate_at_once<F: Fixture>() {
-    if let Ok(url) = std::env::var(URL) {
+    if let Some(url) = process::database() {
         let inbox = F::options().connect(&url).await.unwrap();
         inbox.migrate().await.unwrap();
         return inbox.verify().await.unwrap();
     }
     let fixture = F::bare().await;
-    let test = std::thread::current().name().unwrap().to_owned();
-    let start = || {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        let child = child.args(["--exact", &test, "--nocapture"]).env(URL, fixture.url());
-        // Its summary would be counted with ours.
-        child.stdout(Stdio::null()).spawn().unwrap()
-    };
-    let children = (0..8).map(|_| start()).collect::<Vec<_>>();
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
-    }
+    process::all_succeed((0..8).map(|_| process::again(&fixture.url())).collect());
     fixture.inbox().verify().await.unwrap();
     assert_eq!(steps(fixture.inbox()).await, F::Db::MIGRATIONS.len());
 }

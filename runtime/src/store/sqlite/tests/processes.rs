@@ -1,53 +1,10 @@
-//! Several processes on one file: this test binary starts itself again as the others.
-
-use std::process::{Child, Command, Stdio};
+//! Several processes on one file.
 
 use sqlx::Sqlite;
 
 use super::SqliteFile;
-use crate::store::suite::{Fixture, LIMITS, claim, effects, number, ready, rows};
+use crate::store::suite::{FRESH, Fixture, LIMITS, claim, deliver, effect, effects, number, process, ready, rows};
 use crate::store::{Inbox, Store as _, Value, Verdict};
-
-const TASK: &str = "INBOXED_TEST_TASK";
-const URL: &str = "INBOXED_TEST_URL";
-
-fn start(task: &str, fixture: &SqliteFile) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "store::sqlite::tests::processes::as_another_process", "--ignored", "--nocapture"])
-        .env(TASK, task)
-        .env(URL, fixture.url())
-        // Its summary would be counted with ours.
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
-}
-
-fn all_succeed(children: Vec<Child>) {
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "what the tests beside it start as another process"]
-async fn as_another_process() {
-    let inbox = Inbox::<Sqlite>::connect(&std::env::var(URL).unwrap()).await.unwrap();
-    match std::env::var(TASK).unwrap().as_str() {
-        "work" => {
-            let workers = (0..8).map(|worker| tokio::spawn(read_then_write(inbox.clone(), worker)));
-            for worker in workers.collect::<Vec<_>>() {
-                worker.await.unwrap();
-            }
-        }
-        "die" => {
-            let (mut tx, verdicts) = Sqlite::begin(&inbox, &[claim("order:1")], LIMITS).await.unwrap();
-            assert!(matches!(verdicts[0], Verdict::Fresh { .. }));
-            crate::store::suite::effect::<Sqlite>(&mut tx, &claim("order:1")).await.unwrap();
-            std::process::abort();
-        }
-        task => panic!("no such task: {task}"),
-    }
-}
 
 const MESSAGES: u32 = 500;
 
@@ -69,21 +26,35 @@ async fn read_then_write(inbox: Inbox<Sqlite>, worker: u32) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l01_two_processes_of_eight_workers_that_read_then_write() {
+    if let Some(url) = process::database() {
+        let inbox = Inbox::<Sqlite>::connect(&url).await.unwrap();
+        let workers = (0..8).map(|worker| tokio::spawn(read_then_write(inbox.clone(), worker)));
+        for worker in workers.collect::<Vec<_>>() {
+            worker.await.unwrap();
+        }
+        return;
+    }
     let fixture = ready::<SqliteFile>().await;
-    all_succeed(vec![start("work", &fixture), start("work", &fixture)]);
+    process::all_succeed(vec![process::again(&fixture.url()), process::again(&fixture.url())]);
     let messages = i64::from(MESSAGES);
     assert_eq!((effects(fixture.inbox()).await, rows(fixture.inbox()).await), (messages, messages));
     // Each body saw what all before it had committed, or two notes would be the same.
     assert_eq!(number(fixture.inbox(), "SELECT COUNT(DISTINCT note) FROM effects").await, messages);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p01_a_killed_process_frees_its_claim() {
+    if let Some(url) = process::database() {
+        let inbox = Inbox::<Sqlite>::connect(&url).await.unwrap();
+        let (mut tx, verdicts) = Sqlite::begin(&inbox, &[claim("order:1")], LIMITS).await.unwrap();
+        assert!(matches!(verdicts[0], Verdict::Fresh { .. }));
+        effect::<Sqlite>(&mut tx, &claim("order:1")).await.unwrap();
+        std::process::abort();
+    }
     let fixture = ready::<SqliteFile>().await;
-    assert!(!start("die", &fixture).wait().unwrap().success());
-    let delivered = crate::store::suite::deliver(fixture.inbox(), &claim("order:1")).await.unwrap();
-    assert_eq!(delivered, crate::store::suite::FRESH);
+    assert!(!process::again(&fixture.url()).wait().unwrap().success());
+    assert_eq!(deliver(fixture.inbox(), &claim("order:1")).await.unwrap(), FRESH);
     assert_eq!((effects(fixture.inbox()).await, rows(fixture.inbox()).await), (1, 1));
 }
