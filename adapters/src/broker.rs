@@ -104,6 +104,10 @@ impl Transport for Broker {
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<AnySource, BrokerError> {
         self.0.open(name, wanted).await
     }
+
+    async fn create(&self, name: &str, wanted: &Wanted) -> Result<Vec<String>, BrokerError> {
+        self.0.create(name, wanted).await
+    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::erased::{AnySource, AnyTransport, SharedSettler, Token};
+use bytes::Bytes;
+
 use crate::error::BoxError;
+use crate::finding::Finding;
 use crate::health::SourceHealth;
-use crate::message::Received;
+use crate::message::{Headers, Received};
+use crate::options::Options;
 use crate::proof::Committed;
 
 /// A broker: it opens sources by name.
@@ -21,6 +25,43 @@ pub trait Transport: Send + Sync + 'static {
 
     /// Opens one source, a queue or a subject, for receiving.
     fn open(&self, name: &str, wanted: &Wanted) -> impl Future<Output = Result<Self::Source, BrokerError>> + Send;
+
+    /// Creates what a source of this name needs and what isn't there, and answers with a line for each. What is there stays as
+    /// it is; if it differs from what would be made, that is a [`BrokerError::Refused`] whose error names the difference.
+    /// Without an implementation nothing needs to be made.
+    fn create(&self, name: &str, wanted: &Wanted) -> impl Future<Output = Result<Vec<String>, BrokerError>> + Send {
+        let _ = (name, wanted);
+        std::future::ready(Ok(Vec::new()))
+    }
+}
+
+/// The sending half of a broker.
+pub trait Publisher: Send + Sync + 'static {
+    /// Publishes a message to a source's name, and waits until the broker has stored it. After an error it may be stored all the
+    /// same: publish it again, with the same key inside.
+    fn publish(&self, to: &str, message: Outgoing) -> impl Future<Output = Result<(), BrokerError>> + Send;
+}
+
+/// A message to publish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Outgoing {
+    /// The body.
+    pub body: Bytes,
+    /// The headers.
+    pub headers: Headers,
+    /// Messages of one group keep their order, where the broker has groups: `MessageGroupId` of an SQS FIFO queue.
+    pub group: Option<String>,
+    /// By this the broker drops a repetition within its window, where it has one: `MessageDeduplicationId` of an SQS FIFO queue,
+    /// `Nats-Msg-Id`.
+    pub id: Option<String>,
+}
+
+impl Outgoing {
+    /// A message without headers.
+    pub fn new(body: impl Into<Bytes>) -> Self {
+        Self { body: body.into(), ..Self::default() }
+    }
 }
 
 /// What a consumer wants of a source, for an adapter to hold against the broker's settings.
@@ -31,6 +72,12 @@ pub struct Wanted {
     pub service: Arc<str>,
     /// The most messages that are here at once, running or waiting.
     pub in_flight: usize,
+    /// The longest timeout of its handlers, if any is set.
+    pub timeout: Option<Duration>,
+    /// The shortest retention of its handlers' claims.
+    pub retention: Duration,
+    /// How many attempts a message has before it becomes a dead letter.
+    pub attempts: u32,
     /// Whether the source can work, for what only the adapter sees.
     pub health: SourceHealth,
 }
@@ -38,7 +85,9 @@ pub struct Wanted {
 impl Wanted {
     /// What a service wants of a source that nobody watches the health of: for receiving by hand, in tests.
     pub fn new(service: impl Into<Arc<str>>, in_flight: usize) -> Self {
-        Self { service: service.into(), in_flight, health: SourceHealth::default() }
+        let Options { timeout, retention, retry, .. } = Options::default();
+        let attempts = retry.most_attempts();
+        Self { service: service.into(), in_flight, timeout, retention, attempts, health: SourceHealth::default() }
     }
 }
 
@@ -51,6 +100,12 @@ pub trait Source: Send + 'static {
 
     /// What this source can do, as it was found when it was opened.
     fn capabilities(&self) -> Capabilities;
+
+    /// What is amiss with the broker's settings, beside what the capabilities tell: they are held against the consumer's options
+    /// by the runtime.
+    fn findings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
 
     /// The settling half, which works while this half is receiving.
     fn settler(&self) -> Self::Settler;
@@ -177,6 +232,10 @@ pub struct Capabilities {
     pub persistent: bool,
     /// How long a delivery stays with its consumer, if that is bounded.
     pub lease: Option<Duration>,
+    /// Whether a lease can't be extended, so that a handler's timeout must end before it does.
+    pub fixed_lease: bool,
+    /// After how many deliveries the broker gives a message up, if it does.
+    pub delivery_limit: Option<u32>,
     /// Whether deliveries are counted.
     pub delivery_count: bool,
     /// Whether a retry may be delayed.

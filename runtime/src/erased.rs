@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use crate::broker::{
     BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted,
 };
+use crate::finding::Finding;
 
 /// A settlement token of any adapter.
 #[derive(Clone, Debug)]
@@ -82,12 +83,18 @@ impl Transport for AnyTransport {
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<AnySource, BrokerError> {
         self.0.open(name, wanted).await
     }
+
+    async fn create(&self, name: &str, wanted: &Wanted) -> Result<Vec<String>, BrokerError> {
+        self.0.create(name, wanted).await
+    }
 }
 
 trait OpensAny: Send + Sync {
     fn system(&self) -> &'static str;
 
     fn open<'a>(&'a self, name: &'a str, wanted: &'a Wanted) -> BoxFuture<'a, Result<AnySource, BrokerError>>;
+
+    fn create<'a>(&'a self, name: &'a str, wanted: &'a Wanted) -> BoxFuture<'a, Result<Vec<String>, BrokerError>>;
 }
 
 impl<T: Transport> OpensAny for T {
@@ -97,6 +104,10 @@ impl<T: Transport> OpensAny for T {
 
     fn open<'a>(&'a self, name: &'a str, wanted: &'a Wanted) -> BoxFuture<'a, Result<AnySource, BrokerError>> {
         Box::pin(async move { Ok(AnySource(Box::new(Transport::open(self, name, wanted).await?))) })
+    }
+
+    fn create<'a>(&'a self, name: &'a str, wanted: &'a Wanted) -> BoxFuture<'a, Result<Vec<String>, BrokerError>> {
+        Box::pin(Transport::create(self, name, wanted))
     }
 }
 
@@ -117,6 +128,10 @@ impl Source for AnySource {
         self.0.capabilities()
     }
 
+    fn findings(&self) -> Vec<Finding> {
+        self.0.findings()
+    }
+
     fn settler(&self) -> SharedSettler {
         self.0.settler()
     }
@@ -129,6 +144,8 @@ impl Source for AnySource {
 trait ReceivesAny: Send {
     fn capabilities(&self) -> Capabilities;
 
+    fn findings(&self) -> Vec<Finding>;
+
     fn settler(&self) -> SharedSettler;
 
     fn receive(&mut self, free: usize) -> BoxFuture<'_, Result<Vec<Incoming<Token>>, BrokerError>>;
@@ -137,6 +154,10 @@ trait ReceivesAny: Send {
 impl<S: Source> ReceivesAny for S {
     fn capabilities(&self) -> Capabilities {
         Source::capabilities(self)
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        Source::findings(self)
     }
 
     fn settler(&self) -> SharedSettler {

@@ -15,6 +15,7 @@ mod erased;
 mod error;
 mod failure;
 mod fault;
+mod finding;
 mod handler;
 mod health;
 mod in_flight;
@@ -46,6 +47,7 @@ pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};
 pub use deliver::{Delivered, Outcome};
 pub use error::{BoxError, Class, Error, Permanent, Result, permanent};
+pub use finding::{Check, Finding, Severity};
 pub use handler::{
     BodyResult, Event, FromParts, FromRef, Handler, Identity, InboxConnection, OnConflict, Parts, Refusal, Spec, State,
 };

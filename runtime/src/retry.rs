@@ -47,6 +47,11 @@ impl RetryPolicy {
     pub(crate) fn exhausted(&self, failures: u32) -> bool {
         failures >= self.attempts
     }
+
+    /// How many attempts a message has.
+    pub(crate) fn most_attempts(&self) -> u32 {
+        self.attempts
+    }
 }
 
 #[cfg(test)]

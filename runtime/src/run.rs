@@ -165,9 +165,14 @@ impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
     async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), RunError> {
         let options = &self.pipeline.options;
+        let routes = &self.pipeline.routes.0;
+        let specs = || routes.iter().filter(|route| route.route.source == *name).map(|route| route.handler.spec());
         let wanted = Wanted {
             service: Arc::clone(&self.service),
             in_flight: options.concurrency.saturating_add(options.prefetch),
+            timeout: specs().filter_map(|spec| spec.timeout.or(options.timeout)).max(),
+            retention: specs().map(|spec| options.retention_of(&spec)).min().unwrap_or(options.retention),
+            attempts: options.retry.most_attempts(),
             health: SourceHealth::new(self.health.clone(), Arc::clone(name)),
         };
         let mut wait = FASTEST;
