@@ -3,13 +3,16 @@
 use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Transport, Wanted};
 
 /// The features that stand for a broker, and the schemes of their URLs.
-const SCHEMES: [(&str, &str, bool); 3] = [
+const SCHEMES: [(&str, &str, bool); 5] = [
     ("memory", "memory", cfg!(feature = "memory")),
     ("nats", "nats", cfg!(feature = "nats")),
     ("tls", "nats", cfg!(feature = "nats")),
+    ("amqp", "rabbitmq", cfg!(feature = "rabbitmq")),
+    ("amqps", "rabbitmq-tls", cfg!(feature = "rabbitmq-tls")),
 ];
 
-/// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`.
+/// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`,
+/// `amqp://user:password@host/vhost`.
 ///
 /// Each adapter has a type of its own too, with more to set up.
 ///
@@ -56,6 +59,10 @@ pub enum ConnectError {
     #[cfg(feature = "nats")]
     #[error(transparent)]
     Nats(#[from] crate::nats::NatsError),
+    /// RabbitMQ can't be reached, or refuses.
+    #[cfg(feature = "rabbitmq")]
+    #[error(transparent)]
+    RabbitMq(#[from] crate::rabbitmq::RabbitMqError),
 }
 
 impl Broker {
@@ -71,6 +78,10 @@ impl Broker {
             "memory" => Ok(Self::from_transport(crate::memory::Memory::new())),
             #[cfg(feature = "nats")]
             "nats" | "tls" => Ok(Self::from_transport(crate::nats::Nats::connect(url).await?)),
+            #[cfg(feature = "rabbitmq")]
+            "amqp" => Ok(Self::from_transport(crate::rabbitmq::RabbitMq::connect(url).await?)),
+            #[cfg(feature = "rabbitmq-tls")]
+            "amqps" => Ok(Self::from_transport(crate::rabbitmq::RabbitMq::connect(url).await?)),
             _ => Err(unavailable(scheme)),
         }
     }
