@@ -16,15 +16,17 @@
 //! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
 
 mod adapter;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 #[path = "../common/child.rs"]
 mod child;
 mod handlers;
 mod memory;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod rows;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 #[path = "../common/services.rs"]
 mod services;
 mod trial;
@@ -36,7 +38,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Waits for something that must come.
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(PATIENCE, awaited).await.expect("in time")
 }
@@ -173,6 +175,24 @@ mod on_nats {
         use super::{JetStream, PATIENCE, rows};
 
         conformance! { JetStream<true>:
+            capabilities::declares_what_it_is_held_to,
+            order::unacked_blocks,
+            order::order_by_key,
+        }
+    }
+}
+
+#[cfg(feature = "rabbitmq")]
+mod on_rabbitmq {
+    use super::{PATIENCE, rabbitmq::Quorum, rows};
+
+    every_row!(Quorum<false>);
+
+    /// With one message at a time, and a queue of one active consumer.
+    mod one_at_a_time {
+        use super::{PATIENCE, Quorum, rows};
+
+        conformance! { Quorum<true>:
             capabilities::declares_what_it_is_held_to,
             order::unacked_blocks,
             order::order_by_key,
