@@ -159,6 +159,8 @@ mod on_nats {
             login::key_is_let_in,
             login::certificate_is_checked,
             unreadable::what_the_client_cannot_read_is_handled_all_the_same,
+            publishing::repetition_is_known_by_its_id,
+            publishing::publisher_outlives_its_connection,
             processes::x05_sigterm_drains,
             #[cfg(feature = "testing")]
             processes::x07_killed_process_has_one_effect,
