@@ -55,7 +55,7 @@ pub use inboxed_adapters::http;
 pub use inboxed_adapters::memory;
 #[cfg(feature = "nats")]
 pub use inboxed_adapters::nats;
-pub use inboxed_adapters::{Broker, ConnectError};
+pub use inboxed_adapters::{Broker, BrokerPublisher, ConnectError};
 pub use inboxed_runtime::*;
 
 #[cfg(feature = "macros")]

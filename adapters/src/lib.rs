@@ -8,4 +8,4 @@ pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
 
-pub use broker::{Broker, ConnectError};
+pub use broker::{Broker, BrokerPublisher, ConnectError};
