@@ -10,4 +10,4 @@ pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 
-pub use broker::{Broker, ConnectError};
+pub use broker::{Broker, BrokerPublisher, ConnectError};

@@ -7,6 +7,7 @@ pub(crate) mod login;
 pub(crate) mod made_anew;
 pub(crate) mod processes;
 mod proxy;
+pub(crate) mod publishing;
 mod server;
 pub(crate) mod settings;
 pub(crate) mod unreadable;
