@@ -53,7 +53,11 @@ impl Arguments {
     }
 
     /// Reads those of a queue that is there, from a first guess on; or says why they can't be read.
-    pub(super) async fn read(connection: &Connection, queue: &str, guess: Self) -> Result<Result<Self, String>, RabbitMqError> {
+    pub(super) async fn read(
+        connection: &Connection,
+        queue: &str,
+        guess: Self,
+    ) -> Result<Result<Self, String>, RabbitMqError> {
         let mut known = guess;
         for _ in 0..MOST {
             let options = QueueDeclareOptions {
@@ -88,7 +92,10 @@ impl Arguments {
             "auto_delete" => better.auto_delete = plain()?,
             _ if current == "none" => {
                 let rest = self.table.inner().iter().filter(|(name, _)| name.as_str() != argument);
-                better.table = rest.map(|(name, value)| (name.clone(), value.clone())).collect::<std::collections::BTreeMap<_, _>>().into();
+                better.table = rest
+                    .map(|(name, value)| (name.clone(), value.clone()))
+                    .collect::<std::collections::BTreeMap<_, _>>()
+                    .into();
             }
             _ => {
                 better.table.insert(name(argument).ok()?, value(current)?);
@@ -133,7 +140,11 @@ mod tests {
         assert_eq!(limit.number("x-delivery-limit"), Some(7));
         let exchange = said("x-dead-letter-exchange", "the value 'it's' of type 'longstr'").unwrap();
         assert_eq!(exchange.text("x-dead-letter-exchange").as_deref(), Some("it's"));
-        assert!(said("x-single-active-consumer", "the value 'true' of type 'bool'").unwrap().is_set("x-single-active-consumer"));
+        assert!(
+            said("x-single-active-consumer", "the value 'true' of type 'bool'")
+                .unwrap()
+                .is_set("x-single-active-consumer")
+        );
         assert!(!said("x-queue-type", "none").unwrap().has("x-queue-type"));
         assert!(!said("durable", "'false'").unwrap().durable);
         // What teaches nothing ends the reading.

@@ -121,10 +121,7 @@ pub(super) fn name(name: &str) -> Result<ShortString, RabbitMqError> {
 }
 
 /// Waits for an answer, but not for ever.
-pub(super) async fn answer<T>(
-    what: &str,
-    answer: impl Future<Output = lapin::Result<T>>,
-) -> Result<T, RabbitMqError> {
+pub(super) async fn answer<T>(what: &str, answer: impl Future<Output = lapin::Result<T>>) -> Result<T, RabbitMqError> {
     match timeout(ANSWER, answer).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(RabbitMqError::silence(what, ANSWER)),

@@ -59,7 +59,9 @@ pub enum RabbitMqError {
     )]
     Unroutable(String),
     /// The server couldn't store a message.
-    #[error("the RabbitMQ server hasn't stored the message for {0}: a queue is full or has no leader; publish it again")]
+    #[error(
+        "the RabbitMQ server hasn't stored the message for {0}: a queue is full or has no leader; publish it again"
+    )]
     NotStored(String),
     /// The message can't be published as it is.
     #[error("the message can't be published: {0}")]

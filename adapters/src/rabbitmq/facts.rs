@@ -23,11 +23,7 @@ pub(super) struct Facts {
 
 impl Facts {
     /// From a queue's settings, or from why they can't be read.
-    pub(super) fn of(
-        queue: &str,
-        read: Result<Arguments, String>,
-        options: &Options,
-    ) -> Result<Self, RabbitMqError> {
+    pub(super) fn of(queue: &str, read: Result<Arguments, String>, options: &Options) -> Result<Self, RabbitMqError> {
         let mut capabilities = Capabilities::default();
         capabilities.ordered = options.one_at_a_time;
         capabilities.groups = true;
@@ -184,7 +180,10 @@ mod tests {
         assert_eq!(found(&facts(&[], &plain)), [(Check::DeliveryLimit, Severity::Warning)]);
 
         let hour = |name| (name, AMQPValue::LongLongInt(3_600_000));
-        let full = facts(&[endless, hour("x-message-ttl"), hour("x-max-length"), hour("x-expires"), hour("x-consumer-timeout")], &plain);
+        let full = facts(
+            &[endless, hour("x-message-ttl"), hour("x-max-length"), hour("x-expires"), hour("x-consumer-timeout")],
+            &plain,
+        );
         assert_eq!(full.capabilities.retention, Some(Duration::from_hours(1)));
         assert_eq!(full.capabilities.lease, Some(Duration::from_hours(1)));
         assert_eq!(found(&full), [(Check::Settings, Severity::Warning); 3]);

@@ -92,7 +92,9 @@ fn json(value: &AMQPValue) -> Value {
         AMQPValue::ByteArray(bytes) => String::from_utf8_lossy(bytes.as_slice()).into(),
         AMQPValue::Timestamp(seconds) => (*seconds).into(),
         AMQPValue::FieldArray(values) => values.as_slice().iter().map(json).collect(),
-        AMQPValue::FieldTable(table) => table.inner().iter().map(|(name, value)| (name.to_string(), json(value))).collect(),
+        AMQPValue::FieldTable(table) => {
+            table.inner().iter().map(|(name, value)| (name.to_string(), json(value))).collect()
+        }
         AMQPValue::Void => Value::Null,
     }
 }

@@ -127,7 +127,15 @@ mod tests {
 
     #[test]
     fn message_comes_back_from_a_delay_as_it_was_published() {
-        let headers = table([("CC", AMQPValue::FieldArray(vec!["a".into()].into_iter().map(AMQPValue::LongString).collect::<Vec<_>>().into())), ("x-death", AMQPValue::LongInt(7))]);
+        let headers = table([
+            (
+                "CC",
+                AMQPValue::FieldArray(
+                    vec!["a".into()].into_iter().map(AMQPValue::LongString).collect::<Vec<_>>().into(),
+                ),
+            ),
+            ("x-death", AMQPValue::LongInt(7)),
+        ]);
         let published = BasicProperties::default()
             .with_headers(headers)
             .with_user_id("somebody".into())
@@ -141,7 +149,8 @@ mod tests {
         assert_eq!(out.expiration().as_ref().map(ShortString::as_str), Some("250"));
         assert!(out.user_id().is_none() && out.headers().as_ref().unwrap().inner().len() == 1);
         // The server takes the time to live away, and says where it was.
-        let back = table([(MOVED, out.headers().as_ref().unwrap().inner()[MOVED].clone()), ("x-death", AMQPValue::Void)]);
+        let back =
+            table([(MOVED, out.headers().as_ref().unwrap().inner()[MOVED].clone()), ("x-death", AMQPValue::Void)]);
         let again = unpack(with(&out, Some(back)), false);
         assert_eq!(again.properties, published.with_delivery_mode(2));
         assert_eq!((again.deliveries, again.redelivered), (2, true));

@@ -90,7 +90,9 @@ impl Outlet {
         };
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let published = async {
-            lane.basic_publish(exchange.clone(), key.clone(), options, body, properties.with_delivery_mode(2)).await?.await
+            lane.basic_publish(exchange.clone(), key.clone(), options, body, properties.with_delivery_mode(2))
+                .await?
+                .await
         };
         let confirmed = match timeout(ANSWER, published).await {
             Ok(confirmed) => confirmed?,

@@ -61,7 +61,10 @@ impl RabbitMqSource {
         batch: &mut Vec<Incoming<RabbitMqToken>>,
     ) -> Result<(), RabbitMqError> {
         let Some(delivery) = delivery else {
-            return Err(RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue)));
+            return Err(RabbitMqError::Ended(format!(
+                "queue `{}` was deleted, or its node went down",
+                self.delays.queue
+            )));
         };
         let delivery = delivery?;
         if self.empty_at.elapsed() > self.facts.lease / 3 {

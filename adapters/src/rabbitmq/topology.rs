@@ -111,7 +111,8 @@ async fn declare_queue(
     let channel = connection.channel().await?;
     let declared = channel.queue_declare(name(queue)?, QueueDeclareOptions::durable(), ours(options));
     different(answer("queue.declare", declared).await.map(drop), || {
-        let cure = format!("if it will do, say so by `.source(\"{source}\", Binding::queue(\"{queue}\"))`; else delete it");
+        let cure =
+            format!("if it will do, say so by `.source(\"{source}\", Binding::queue(\"{queue}\"))`; else delete it");
         (format!("queue `{queue}`"), cure)
     })
 }

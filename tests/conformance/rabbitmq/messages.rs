@@ -30,7 +30,8 @@ pub(crate) async fn r03_redelivered_flag_decides_nothing() {
     let script = Script::plain();
     let running = trial.run(trial.consumer(&script));
     trial.finish(running, 2, Deliveries::Repeated).await;
-    let flags = |id| trial.log.deliveries_of(&body(id)).iter().map(|seen| seen.received.redelivered).collect::<Vec<_>>();
+    let flags =
+        |id| trial.log.deliveries_of(&body(id)).iter().map(|seen| seen.received.redelivered).collect::<Vec<_>>();
     assert_eq!((flags(1), flags(2)), (vec![true], vec![false, false]));
     assert_eq!(script.steps().len(), 2);
 }
@@ -43,12 +44,21 @@ pub(crate) async fn r06_odd_properties_and_headers_break_nothing() {
         (BasicProperties::default(), None),
         (BasicProperties::default().with_headers(nothing.clone()), None),
         (with([("key", AMQPValue::Void)]), Some(b"")),
-        (with([("key", AMQPValue::LongString("x".into())), ("x-death", AMQPValue::LongString("never".into()))]), Some(b"x")),
+        (
+            with([("key", AMQPValue::LongString("x".into())), ("x-death", AMQPValue::LongString("never".into()))]),
+            Some(b"x"),
+        ),
         (with([("key", AMQPValue::LongLongInt(7))]), Some(b"7")),
         (with([("key", AMQPValue::ByteArray(vec![0xff, 0].into()))]), Some(b"\xff\0")),
         (with([("key", AMQPValue::FieldTable(nothing))]), Some(b"{}")),
-        (with([("key", AMQPValue::Boolean(true)), ("x-delivery-count", AMQPValue::LongString("many".into()))]), Some(b"true")),
-        (with([("key", AMQPValue::Timestamp(u64::MAX))]).with_timestamp(u64::MAX).with_expiration("3600000".into()), Some(b"18446744073709551615")),
+        (
+            with([("key", AMQPValue::Boolean(true)), ("x-delivery-count", AMQPValue::LongString("many".into()))]),
+            Some(b"true"),
+        ),
+        (
+            with([("key", AMQPValue::Timestamp(u64::MAX))]).with_timestamp(u64::MAX).with_expiration("3600000".into()),
+            Some(b"18446744073709551615"),
+        ),
     ];
     let trial = OnRabbit::new("r06_odd_properties_and_headers").await;
     let running = trial.run(trial.consumer(&Script::plain()));
@@ -104,7 +114,10 @@ pub(crate) async fn retry_keeps_the_message_as_it_was() {
     let seen = trial.log.deliveries();
     assert_eq!(seen.iter().map(|seen| seen.received.delivery_count).collect::<Vec<_>>(), [1, 2, 3]);
     for again in &seen[1..] {
-        assert_eq!((&again.received.headers, again.received.sent_at), (&seen[0].received.headers, seen[0].received.sent_at));
+        assert_eq!(
+            (&again.received.headers, again.received.sent_at),
+            (&seen[0].received.headers, seen[0].received.sent_at)
+        );
     }
     assert_eq!(seen[0].received.headers.get("x-death"), Some("of old"));
     assert_eq!(seen[0].received.headers.get("user-id"), Some("guest"));

@@ -76,7 +76,8 @@ impl<const ORDERED: bool> Quorum<ORDERED> {
     /// Publishes a message to a service's own queue, as a foreign client may.
     async fn publish_by_hand(&self, source: &str, properties: BasicProperties, body: &[u8]) {
         let (queue, channel) = (format!("{source}.{SERVICE}"), self.by_hand().await);
-        let published = channel.basic_publish("".into(), queue.into(), BasicPublishOptions::default(), body, properties);
+        let published =
+            channel.basic_publish("".into(), queue.into(), BasicPublishOptions::default(), body, properties);
         assert!(published.await.unwrap().await.unwrap().is_ack());
     }
 
@@ -142,7 +143,8 @@ impl<const ORDERED: bool> Adapter for Quorum<ORDERED> {
                 table.insert(name.into(), AMQPValue::LongString(LongString::from(value)));
             }
             let seconds = sent_at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-            let properties = BasicProperties::default().with_headers(table).with_timestamp(seconds).with_delivery_mode(2);
+            let properties =
+                BasicProperties::default().with_headers(table).with_timestamp(seconds).with_delivery_mode(2);
             self.publish_by_hand(source, properties, &body).await;
             return Ok(());
         }

@@ -35,7 +35,8 @@ impl Shell {
         command.args(["-noshell", "-hidden", "-sname", &name, "-setcookie", "inboxed"]);
         command.args(["-kernel", "inet_dist_use_interface", "{127,0,0,1}", "-eval", LOOP]);
         command.env("ERL_EPMD_PORT", mapper.to_string()).env("HOME", std::env::temp_dir());
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Erlang, as RabbitMQ has it");
+        let mut process =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Erlang, as RabbitMQ has it");
         let (into, from) = (process.stdin.take().unwrap(), BufReader::new(process.stdout.take().unwrap()));
         Self { process, into, from }
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use inboxed::broker::{BrokerError, Publisher as _, Transport as _, Wanted};
 use inboxed::rabbitmq::{Binding, RabbitMq};
-use inboxed::{Check, RetryPolicy, RunError};
 use inboxed::store::Reason;
+use inboxed::{Check, RetryPolicy, RunError};
 use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
