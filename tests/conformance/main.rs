@@ -217,6 +217,8 @@ mod on_rabbitmq {
             cuts::channel_only_closed,
             cuts::r01_late_acknowledgement_costs_a_channel_and_no_effect,
             cuts::body_of_three_leases_is_ended_by_its_deadline,
+            ends::runtime_may_end_while_a_source_is_open,
+            ends::credentials_and_virtual_host_are_refused_by_name,
             messages::r03_redelivered_flag_decides_nothing,
             messages::r06_odd_properties_and_headers_break_nothing,
             messages::r07_undecodable_bodies_are_dead_letters_at_once,

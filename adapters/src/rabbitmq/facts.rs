@@ -79,7 +79,7 @@ fn examine(
 ) {
     let buried = arguments.has("x-dead-letter-exchange");
     if !arguments.durable {
-        findings.push(Finding::error(
+        findings.push(Finding::warning(
             Check::Durability,
             subject,
             "it isn't durable, and its messages are gone when the server restarts",
@@ -111,7 +111,7 @@ fn examine(
     }
     if let (Some(kept), false) = (capabilities.retention, buried) {
         findings.push(Finding::warning(
-            Check::Settings,
+            Check::Retention,
             subject,
             format!("a message that isn't handled within {kept:?} (x-message-ttl) is dropped"),
             "raise it above your longest outage, or give the queue a dead-letter exchange",
@@ -120,7 +120,7 @@ fn examine(
     let rejects = arguments.text("x-overflow").is_some_and(|overflow| overflow.starts_with("reject-publish"));
     if (arguments.has("x-max-length") || arguments.has("x-max-length-bytes")) && !rejects {
         findings.push(Finding::warning(
-            Check::Settings,
+            Check::Retention,
             subject,
             "its length is limited, and the oldest messages are dropped when it is full",
             "set x-overflow to `reject-publish`, so that publishers hear of it",
@@ -186,7 +186,8 @@ mod tests {
         );
         assert_eq!(full.capabilities.retention, Some(Duration::from_hours(1)));
         assert_eq!(full.capabilities.lease, Some(Duration::from_hours(1)));
-        assert_eq!(found(&full), [(Check::Settings, Severity::Warning); 3]);
+        let warned = [Check::Retention, Check::Retention, Check::Settings].map(|check| (check, Severity::Warning));
+        assert_eq!(found(&full), warned);
     }
 
     #[test]

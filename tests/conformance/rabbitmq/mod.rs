@@ -2,6 +2,7 @@
 //! or one of the test's own where the server is stopped.
 
 pub(crate) mod cuts;
+pub(crate) mod ends;
 pub(crate) mod messages;
 mod node;
 mod proxy;
@@ -13,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use inboxed::broker::{BrokerError, Capabilities, Publisher as _};
 use inboxed::rabbitmq::{Publisher, RabbitMq};
-use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions};
+use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tokio::sync::OnceCell;
@@ -79,6 +80,13 @@ impl<const ORDERED: bool> Quorum<ORDERED> {
         let published =
             channel.basic_publish("".into(), queue.into(), BasicPublishOptions::default(), body, properties);
         assert!(published.await.unwrap().await.unwrap().is_ack());
+    }
+
+    /// How many consume a queue.
+    async fn consumers(&self, queue: &str) -> u32 {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = self.by_hand().await.queue_declare(queue.into(), passive, FieldTable::default());
+        declared.await.unwrap().consumer_count()
     }
 
     /// Takes a message from a service's own queue, and loses the connection before anything is said about it.
