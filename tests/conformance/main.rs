@@ -232,6 +232,9 @@ mod on_rabbitmq {
             queues::unroutable_message_is_an_error,
             queues::r04_servers_limit_is_refused_and_buries_no_failing_message,
             queues::r04_message_outlives_consumers_that_die_with_it,
+            processes::x05_sigterm_drains,
+            #[cfg(feature = "testing")]
+            processes::x07_killed_process_has_one_effect,
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod cuts;
 pub(crate) mod ends;
 pub(crate) mod messages;
 mod node;
+pub(crate) mod processes;
 mod proxy;
 pub(crate) mod queues;
 
