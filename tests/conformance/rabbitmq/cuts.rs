@@ -8,7 +8,6 @@ use tokio::time::{sleep, timeout};
 
 use super::proxy::Proxy;
 use super::{OnRabbit, Plain, SHORT};
-use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
 use crate::services::shared;
 use crate::trial::{Deliveries, Gate, LONG_LEASE, Running, eventually};
