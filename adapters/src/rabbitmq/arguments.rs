@@ -98,10 +98,22 @@ impl Arguments {
                     .into();
             }
             _ => {
-                better.table.insert(name(argument).ok()?, value(current)?);
+                let said = value(current).or_else(|| alike(self.table.inner().get(argument)?, current));
+                better.table.insert(name(argument).ok()?, said?);
             }
         }
         (better != *self).then_some(better)
+    }
+}
+
+/// `'7'`, where the type is the same.
+fn alike(ours: &AMQPValue, text: &str) -> Option<AMQPValue> {
+    let text = text.strip_prefix('\'')?.strip_suffix('\'')?;
+    match ours {
+        AMQPValue::LongString(_) => Some(AMQPValue::LongString(text.into())),
+        AMQPValue::Boolean(_) => text.parse().ok().map(AMQPValue::Boolean),
+        AMQPValue::LongInt(_) | AMQPValue::LongLongInt(_) => text.parse().ok().map(AMQPValue::LongLongInt),
+        _ => None,
     }
 }
 
@@ -144,6 +156,14 @@ mod tests {
             said("x-single-active-consumer", "the value 'true' of type 'bool'")
                 .unwrap()
                 .is_set("x-single-active-consumer")
+        );
+        assert_eq!(said("x-queue-type", "'classic'").unwrap().text("x-queue-type").as_deref(), Some("classic"));
+        assert_eq!(
+            limit
+                .with("inequivalent arg 'x-delivery-limit': received '7' but current is '4'")
+                .unwrap()
+                .number("x-delivery-limit"),
+            Some(4)
         );
         assert!(!said("x-queue-type", "none").unwrap().has("x-queue-type"));
         assert!(!said("durable", "'false'").unwrap().durable);
