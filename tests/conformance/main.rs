@@ -219,6 +219,8 @@ mod on_rabbitmq {
             cuts::body_of_three_leases_is_ended_by_its_deadline,
             ends::runtime_may_end_while_a_source_is_open,
             ends::credentials_and_virtual_host_are_refused_by_name,
+            #[cfg(feature = "rabbitmq-tls")]
+            ends::certificate_is_checked,
             messages::r03_redelivered_flag_decides_nothing,
             messages::r06_odd_properties_and_headers_break_nothing,
             messages::r07_undecodable_bodies_are_dead_letters_at_once,

@@ -69,3 +69,19 @@ pub(crate) async fn credentials_and_virtual_host_are_refused_by_name() {
     let shown = format!("{:?}", RabbitMq::new(&format!("amqp://me:s3cret@{host}")).unwrap());
     assert!(!shown.contains("s3cret"), "{shown}");
 }
+
+/// Over TLS, by a certificate that is trusted; and not by one that isn't.
+#[cfg(feature = "rabbitmq-tls")]
+pub(crate) async fn certificate_is_checked() {
+    let broker = Plain::start(LONG_LEASE).await;
+    let certificate = broker.node.certificate().await;
+    let folder = tempfile::tempdir().unwrap();
+    let roots = folder.path().join("roots.pem");
+    std::fs::write(&roots, certificate).unwrap();
+    let (rest, port) = broker.url.rsplit_once(':').unwrap();
+    let port = port.parse::<u16>().unwrap() + 6_000;
+    let rabbitmq = RabbitMq::new(&format!("{}:{port}", rest.replace("amqp:", "amqps:"))).unwrap();
+    rabbitmq.clone().root_certificates(&roots).publisher().await.unwrap();
+    let refused = rabbitmq.publisher().await.unwrap_err();
+    assert!(matches!(refused, RabbitMqError::Tls(_)), "{refused}");
+}
