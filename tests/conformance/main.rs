@@ -153,6 +153,8 @@ mod on_nats {
             settings::topology_conflicting,
             settings::topology_made_otherwise,
             settings::topology_of_existing_only,
+            settings::settings_are_found_and_accepted_by_name,
+            settings::settings_changed_while_it_runs_end_the_consumer,
             settings::n06_cap_at_the_concurrency_is_refused,
             settings::n01_wait_in_the_wrong_unit_is_refused,
             settings::what_is_missing_is_named,
