@@ -8,13 +8,16 @@ use std::sync::Arc;
 use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Outgoing, Publisher, Transport, Wanted};
 
 /// The features that stand for a broker, and the schemes of their URLs.
-const SCHEMES: [(&str, &str, bool); 3] = [
+const SCHEMES: [(&str, &str, bool); 5] = [
     ("memory", "memory", cfg!(feature = "memory")),
     ("nats", "nats", cfg!(feature = "nats")),
     ("tls", "nats", cfg!(feature = "nats")),
+    ("amqp", "rabbitmq", cfg!(feature = "rabbitmq")),
+    ("amqps", "rabbitmq-tls", cfg!(feature = "rabbitmq-tls")),
 ];
 
-/// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`.
+/// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`,
+/// `amqp://user:password@host/vhost`.
 ///
 /// Each adapter has a type of its own too, with more to set up.
 ///
@@ -44,6 +47,8 @@ enum Sending {
     Ready(BrokerPublisher),
     #[cfg(feature = "nats")]
     Nats(crate::nats::Nats),
+    #[cfg(feature = "rabbitmq")]
+    RabbitMq(crate::rabbitmq::RabbitMq),
 }
 
 /// Why a URL gives no broker. The URL isn't repeated: it may hold a password.
@@ -78,6 +83,10 @@ pub enum ConnectError {
     #[cfg(feature = "nats")]
     #[error(transparent)]
     Nats(#[from] crate::nats::NatsError),
+    /// RabbitMQ can't be reached, or refuses.
+    #[cfg(feature = "rabbitmq")]
+    #[error(transparent)]
+    RabbitMq(#[from] crate::rabbitmq::RabbitMqError),
 }
 
 impl Broker {
@@ -99,8 +108,18 @@ impl Broker {
                 let nats = crate::nats::Nats::connect(url).await?;
                 Ok(Self { sending: Sending::Nats(nats.clone()), ..Self::from_transport(nats) })
             }
+            #[cfg(feature = "rabbitmq")]
+            "amqp" => Self::rabbitmq(url).await,
+            #[cfg(feature = "rabbitmq-tls")]
+            "amqps" => Self::rabbitmq(url).await,
             _ => Err(unavailable(scheme)),
         }
+    }
+
+    #[cfg(feature = "rabbitmq")]
+    async fn rabbitmq(url: &str) -> Result<Self, ConnectError> {
+        let rabbitmq = crate::rabbitmq::RabbitMq::connect(url).await?;
+        Ok(Self { sending: Sending::RabbitMq(rabbitmq.clone()), ..Self::from_transport(rabbitmq) })
     }
 
     /// The same type for a broker that was set up by hand.
@@ -114,7 +133,7 @@ impl Broker {
         self
     }
 
-    /// Publishes to this broker, over a connection of its own.
+    /// Publishes to this broker, over another connection than the consumers'.
     ///
     /// # Errors
     /// [`ConnectError`]; [`ConnectError::NoPublisher`] if the broker was set up by hand.
@@ -137,6 +156,8 @@ impl Broker {
             Sending::Ready(publisher) => Ok(publisher.clone()),
             #[cfg(feature = "nats")]
             Sending::Nats(nats) => Ok(BrokerPublisher::new(nats.publisher().await?)),
+            #[cfg(feature = "rabbitmq")]
+            Sending::RabbitMq(rabbitmq) => Ok(BrokerPublisher::new(rabbitmq.publisher().await?)),
         }
     }
 }

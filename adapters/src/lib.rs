@@ -7,5 +7,7 @@ pub mod http;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 
 pub use broker::{Broker, BrokerPublisher, ConnectError};
