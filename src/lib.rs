@@ -38,7 +38,7 @@
 //! |---|---|
 //! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
 //! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`] |
-//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, behind the feature `nats` |
+//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, `inboxed::sqs`, behind the features of their names |
 //! | take webhooks | `inboxed::http::Webhook`, behind the feature `http` |
 //! | decode other formats, share a source | [`Decode`], [`on`] |
 //! | open the inbox, look after dead letters | [`Inbox`], [`InboxOptions`], [`store::DeadLetters`] |
@@ -54,6 +54,8 @@ pub use inboxed_adapters::http;
 pub use inboxed_adapters::memory;
 #[cfg(feature = "nats")]
 pub use inboxed_adapters::nats;
+#[cfg(feature = "sqs")]
+pub use inboxed_adapters::sqs;
 pub use inboxed_adapters::{Broker, ConnectError};
 pub use inboxed_runtime::*;
 

@@ -3,10 +3,11 @@
 use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Transport, Wanted};
 
 /// The features that stand for a broker, and the schemes of their URLs.
-const SCHEMES: [(&str, &str, bool); 3] = [
+const SCHEMES: [(&str, &str, bool); 4] = [
     ("memory", "memory", cfg!(feature = "memory")),
     ("nats", "nats", cfg!(feature = "nats")),
     ("tls", "nats", cfg!(feature = "nats")),
+    ("sqs", "sqs", cfg!(feature = "sqs")),
 ];
 
 /// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`.
@@ -56,6 +57,10 @@ pub enum ConnectError {
     #[cfg(feature = "nats")]
     #[error(transparent)]
     Nats(#[from] crate::nats::NatsError),
+    /// What SQS is to be reached by is incomplete, or can't be used.
+    #[cfg(feature = "sqs")]
+    #[error(transparent)]
+    Sqs(#[from] crate::sqs::SqsError),
 }
 
 impl Broker {
@@ -71,6 +76,8 @@ impl Broker {
             "memory" => Ok(Self::from_transport(crate::memory::Memory::new())),
             #[cfg(feature = "nats")]
             "nats" | "tls" => Ok(Self::from_transport(crate::nats::Nats::connect(url).await?)),
+            #[cfg(feature = "sqs")]
+            "sqs" => Ok(Self::from_transport(crate::sqs::Sqs::new(url)?)),
             _ => Err(unavailable(scheme)),
         }
     }

@@ -7,5 +7,7 @@ pub mod http;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "sqs")]
+pub mod sqs;
 
 pub use broker::{Broker, ConnectError};
