@@ -1,9 +1,12 @@
-//! Where the service is, and who asks: `sqs://`, or `sqs://KEY:SECRET@127.0.0.1:4566?region=us-east-1`.
+//! Where the service is, and who asks: `sqs://`, or `sqs://KEY:SECRET@127.0.0.1:4566`, with `?region=REGION` behind either.
 
 use aws_sdk_sqs::config::Credentials;
 use percent_encoding::percent_decode_str;
 
 use super::error::SqsError;
+
+/// Emulators have some region by default, and most have this.
+const REGION_OF_EMULATORS: &str = "us-east-1";
 
 /// A URL that was read, and what the environment adds to it.
 #[derive(Clone, Debug)]
@@ -30,7 +33,8 @@ pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> 
         Some(region) => region,
         None => set("AWS_REGION")
             .or_else(|| set("AWS_DEFAULT_REGION"))
-            .ok_or(SqsError::Environment("a region: write `?region=…`, or set AWS_REGION"))?,
+            .or_else(|| (!host.is_empty()).then(|| REGION_OF_EMULATORS.to_owned()))
+            .ok_or(SqsError::Environment("a region: write `sqs://?region=…`, or set AWS_REGION"))?,
     };
     let credentials = match user {
         Some(user) => {
@@ -90,6 +94,7 @@ mod tests {
         assert_eq!(address.region, "us-east-1");
         assert_eq!((address.credentials.access_key_id(), address.credentials.secret_access_key()), ("k/1", "s+3"));
         assert_eq!(address.credentials.session_token(), None);
+        assert_eq!(parse("sqs://k:s@localhost", |_| None).unwrap().region, "us-east-1");
     }
 
     #[test]

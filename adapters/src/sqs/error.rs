@@ -21,7 +21,7 @@ pub enum SqsError {
     /// The service is reached by https only.
     #[error(
         "`sqs://` without a host needs https, which is behind the feature `sqs-tls` of `inboxed`: turn that on, or give a client \
-         of your own to `Sqs::from_client`, or name an emulator, `sqs://KEY:SECRET@127.0.0.1:4566?region=us-east-1`"
+         of your own to `Sqs::from_client`, or name an emulator, `sqs://KEY:SECRET@127.0.0.1:4566`"
     )]
     Tls,
     /// There is no such queue.

@@ -25,7 +25,7 @@
 //! let broker = broker.source("orders", Binding::queue("prod-orders"));
 //! // app.run(broker).await?;
 //!
-//! let emulator = Sqs::new("sqs://test:test@127.0.0.1:4566?region=us-east-1")?;
+//! let emulator = Sqs::new("sqs://test:test@127.0.0.1:4566")?;
 //! # drop((broker, emulator));
 //! # Ok(())
 //! # }
@@ -86,9 +86,9 @@ impl Sqs {
 
     /// The queues of a URL. Nothing is asked of the service yet.
     ///
-    /// `sqs://` is AWS, by https (feature `sqs-tls`), in the region of `AWS_REGION` and with the key of `AWS_ACCESS_KEY_ID`,
+    /// `sqs://` is AWS, by https (feature `sqs-tls`), in the region of `AWS_REGION` or of `sqs://?region=eu-central-1`, and with the key of `AWS_ACCESS_KEY_ID`,
     /// `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`. For credentials that are renewed give a client to [`Sqs::from_client`].
-    /// `sqs://KEY:SECRET@127.0.0.1:4566?region=us-east-1` is an emulator, by plain http. What one doesn't say comes from the
+    /// `sqs://KEY:SECRET@127.0.0.1:4566` is an emulator, by plain http. What one doesn't say comes from the
     /// environment.
     ///
     /// # Errors
