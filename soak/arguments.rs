@@ -9,13 +9,15 @@ use serde::{Deserialize, Serialize};
 pub(crate) const USAGE: &str = "\
 usage: scripts/soak [OPTION VALUE]…
 
-  --broker nats|memory            the broker; `memory` lives in the one consumer process, and is fed again after each kill
+  --broker nats|sqs|rabbitmq|memory
+                                  the broker; `memory` lives in the one consumer process, and is fed again after each kill
   --db postgres|mysql|sqlite      the database
   --messages N                    how many different messages
   --kills K                       consumers killed: three in each of four windows, the rest there or at any moment
   --db-kills D                    the database killed by SIGKILL, and started again
   --cuts C                        all connections to the broker or the database cut
-  --restarts R                    the broker stopped and started again
+  --restarts R                    the broker stopped and started again, and every second time killed; the SQS emulator is
+                                  only stopped, since it writes its queues down at an orderly end alone
   --duplicates SHARE              the share of messages that the producer publishes twice
   --seed S                        what is done, and when; by default another each time
   --control claim|ack-first|select-insert|pool|unchecked
@@ -33,6 +35,8 @@ pub(crate) const FEWEST_KILLS: usize = 12;
 pub(crate) enum BrokerKind {
     Memory,
     Nats,
+    Sqs,
+    Rabbitmq,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

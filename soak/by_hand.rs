@@ -10,10 +10,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::arguments::{BrokerKind, Run};
+use crate::client::Client;
 use crate::consumer::CONCURRENCY;
 use crate::feed::{self, Forgotten};
 use crate::ledger::{Message, SOURCES};
-use crate::nats::Client;
 use crate::tally::Tally;
 
 /// One delivery in a loop's hand.
@@ -24,10 +24,11 @@ pub(crate) enum Hand {
         id: i64,
         forgotten: Arc<Forgotten>,
     },
-    /// The loop's connection, and where it answers the delivery.
-    Nats {
+    /// The loop's connection, and by what it acknowledges the delivery.
+    Server {
         client: Arc<Mutex<Client>>,
-        answer_to: String,
+        source: &'static str,
+        receipt: String,
     },
 }
 
@@ -40,7 +41,7 @@ impl Hand {
                     forgotten.note(id)?;
                 }
             }
-            Self::Nats { client, answer_to } => client.lock().await.acknowledge(&answer_to).await?,
+            Self::Server { client, source, receipt } => client.lock().await.acknowledge(source, &receipt).await?,
         }
         Ok(())
     }
@@ -63,10 +64,10 @@ where
             }
             feed::feed(&run.folder, &broker, tally).await?;
         }
-        BrokerKind::Nats => {
+        BrokerKind::Nats | BrokerKind::Sqs | BrokerKind::Rabbitmq => {
             for source in SOURCES {
                 for _ in 0..CONCURRENCY {
-                    loops.spawn(nats(run.broker_url.clone(), source, handle.clone()));
+                    loops.spawn(server(run.broker, run.broker_url.clone(), source, handle.clone()));
                 }
             }
         }
@@ -95,13 +96,13 @@ where
 }
 
 /// Ends with its process.
-async fn nats<F, W>(url: String, source: &'static str, handle: F) -> anyhow::Result<()>
+async fn server<F, W>(broker: BrokerKind, url: String, source: &'static str, handle: F) -> anyhow::Result<()>
 where
     F: Fn(Message, Hand) -> W,
     W: Future<Output = anyhow::Result<()>>,
 {
     loop {
-        if let Err(error) = nats_connection(&url, source, &handle).await {
+        if let Err(error) = connection(broker, &url, source, &handle).await {
             eprintln!("{error:#}");
             sleep(Duration::from_millis(200)).await;
         }
@@ -109,16 +110,15 @@ where
 }
 
 /// Handles messages until the connection ends.
-async fn nats_connection<F, W>(url: &str, source: &str, handle: F) -> anyhow::Result<()>
+async fn connection<F, W>(broker: BrokerKind, url: &str, source: &'static str, handle: F) -> anyhow::Result<()>
 where
     F: Fn(Message, Hand) -> W,
     W: Future<Output = anyhow::Result<()>>,
 {
-    let client = Arc::new(Mutex::new(Client::connect(url).await?));
+    let client = Arc::new(Mutex::new(Client::connect(broker, url).await?));
     loop {
         let Some(delivery) = client.lock().await.next(source).await? else { continue };
-        let Some(answer_to) = delivery.answer_to else { continue };
-        let hand = Hand::Nats { client: Arc::clone(&client), answer_to };
+        let hand = Hand::Server { client: Arc::clone(&client), source, receipt: delivery.receipt };
         if let Err(error) = handle(serde_json::from_slice(&delivery.body)?, hand).await {
             eprintln!("{error:#}");
         }

@@ -42,7 +42,9 @@ pub(crate) async fn run_at<Db: Store, S>(
             let running = patiently(async || Ok(app.run(broker.clone()).await?));
             tokio::try_join!(running, feed::feed(&run.folder, &broker, &tally)).map(|_| ())
         }
-        BrokerKind::Nats => patiently(async || Ok(app.run(Broker::connect(&run.broker_url).await?).await?)).await,
+        BrokerKind::Nats | BrokerKind::Sqs | BrokerKind::Rabbitmq => {
+            patiently(async || Ok(app.run(Broker::connect(&run.broker_url).await?).await?)).await
+        }
     }
 }
 

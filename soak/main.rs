@@ -8,6 +8,7 @@
 
 mod arguments;
 mod by_hand;
+mod client;
 mod consumer;
 mod events;
 mod fault;
@@ -20,7 +21,9 @@ mod postgres;
 mod process;
 mod proxy;
 mod publisher;
+mod rabbitmq;
 mod sqlite;
+mod sqs;
 mod supervisor;
 mod system;
 mod tally;

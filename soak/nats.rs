@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::client::{Delivery, take_out};
 use crate::ledger::{Message, SOURCES};
 
 /// The durable of each stream: the service's name, as the adapter would name it.
@@ -26,14 +27,14 @@ pub(crate) struct Client {
 }
 
 /// A message, or the server's word in its place.
-pub(crate) struct Reply {
+struct Reply {
     /// Which request it answers.
     request: u64,
     /// Where to answer it.
-    pub(crate) answer_to: Option<String>,
+    answer_to: Option<String>,
     /// The headers' first line, of which a status is no message.
     has_status: bool,
-    pub(crate) body: Vec<u8>,
+    body: Vec<u8>,
 }
 
 impl Client {
@@ -50,7 +51,7 @@ impl Client {
     }
 
     /// Sends a request, and waits for the first reply. After an error the client is of no use any more.
-    pub(crate) async fn request(&mut self, subject: &str, body: &[u8]) -> anyhow::Result<Reply> {
+    async fn request(&mut self, subject: &str, body: &[u8]) -> anyhow::Result<Reply> {
         let request = self.send_request(subject, body).await?;
         let reply = async {
             loop {
@@ -136,21 +137,19 @@ impl Client {
             let answer: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
             ensure!(answer.get("seq").is_some(), "a publication is refused: {answer}");
             if let Some(stored) = waiting.remove(&reply.request) {
-                // One copy of it: another may be waiting.
-                if let Some(place) = left.iter().position(|message| *message == stored) {
-                    left.remove(place);
-                }
+                take_out(left, &stored);
             }
         }
         Ok(())
     }
 
     /// The next message of a source, if there is one for the moment.
-    pub(crate) async fn next(&mut self, source: &str) -> anyhow::Result<Option<Reply>> {
+    pub(crate) async fn next(&mut self, source: &str) -> anyhow::Result<Option<Delivery>> {
         let pull = json!({ "batch": 1, "expires": nanos(Duration::from_secs(1)) });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{source}.{DURABLE}");
         let reply = self.request(&subject, pull.to_string().as_bytes()).await?;
-        Ok((!reply.has_status).then_some(reply))
+        let receipt = reply.answer_to.filter(|_| !reply.has_status);
+        Ok(receipt.map(|receipt| Delivery { receipt, body: reply.body }))
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::arguments::{BrokerKind, Run};
+use crate::client::Client;
 use crate::feed::{END, QUEUE};
 use crate::ledger::{Ledger, Message};
-use crate::nats::Client;
 use crate::tally::{Mark, Tally};
 
 /// Messages that go out together, and how often: 500 in a second, so that there is load while things happen.
@@ -61,7 +61,8 @@ pub(crate) async fn publish(run: Run) -> anyhow::Result<()> {
 enum Outlet {
     /// A file, for a broker that doesn't outlive its consumer.
     Queue(File),
-    Nats {
+    Server {
+        broker: BrokerKind,
         url: String,
         client: Option<Client>,
     },
@@ -71,7 +72,9 @@ impl Outlet {
     fn open(run: &Run) -> anyhow::Result<Self> {
         match run.broker {
             BrokerKind::Memory => Ok(Self::Queue(File::create_new(run.folder.join(QUEUE)).context("the queue")?)),
-            BrokerKind::Nats => Ok(Self::Nats { url: run.broker_url.clone(), client: None }),
+            broker @ (BrokerKind::Nats | BrokerKind::Sqs | BrokerKind::Rabbitmq) => {
+                Ok(Self::Server { broker, url: run.broker_url.clone(), client: None })
+            }
         }
     }
 
@@ -87,12 +90,14 @@ impl Outlet {
                 }
             }
             // What became of the rest isn't known after an error, so that it may be there twice now.
-            Self::Nats { url, client } => {
-                while let Err(error) = publish_once(url, client, &mut left).await {
+            Self::Server { broker, url, client } => {
+                while let Err(error) = publish_once(*broker, url, client, &mut left).await {
                     eprintln!("{} messages are left: {error:#}", left.len());
-                    *client = None;
+                    // Where nobody was reached, nothing was sent.
+                    if client.take().is_some() {
+                        tally.note_times(Mark::Retried, left.len());
+                    }
                     tokio::time::sleep(AGAIN).await;
-                    tally.note_times(Mark::Retried, left.len());
                 }
             }
         }
@@ -103,15 +108,20 @@ impl Outlet {
     fn end(&mut self) -> anyhow::Result<()> {
         match self {
             Self::Queue(file) => Ok(writeln!(file, "{END}")?),
-            Self::Nats { .. } => Ok(()),
+            Self::Server { .. } => Ok(()),
         }
     }
 }
 
-async fn publish_once(url: &str, client: &mut Option<Client>, left: &mut Vec<Message>) -> anyhow::Result<()> {
+async fn publish_once(
+    broker: BrokerKind,
+    url: &str,
+    client: &mut Option<Client>,
+    left: &mut Vec<Message>,
+) -> anyhow::Result<()> {
     let client = match client {
         Some(client) => client,
-        None => client.insert(Client::connect(url).await?),
+        None => client.insert(Client::connect(broker, url).await?),
     };
     client.publish(left).await
 }

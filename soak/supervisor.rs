@@ -178,7 +178,7 @@ impl<'a> Supervisor<'a> {
                     self.done.findings.push(format!("messages are left unsettled after {PATIENCE:?}"));
                 }
             }
-            BrokerKind::Nats => self.until_drained().await?,
+            BrokerKind::Nats | BrokerKind::Sqs | BrokerKind::Rabbitmq => self.until_drained().await?,
         }
         if self.plan.control.is_some() {
             // What was acknowledged too soon may still be on its way, and isn't lost by our hand.
@@ -198,13 +198,15 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until nothing is unsettled, as long as that goes on becoming less.
     async fn until_drained(&mut self) -> anyhow::Result<()> {
-        let (mut least, mut since) = (u64::MAX, Instant::now());
+        let (mut least, mut since, mut before) = (u64::MAX, Instant::now(), u64::MAX);
         loop {
             let (undelivered, unacknowledged) = self.system.unsettled().await?;
             let unsettled = undelivered + unacknowledged;
-            if unsettled == 0 {
+            // Twice, since a message may go from what is counted last to what was counted first.
+            if unsettled == 0 && before == 0 {
                 return Ok(());
             }
+            before = unsettled;
             if unsettled < least {
                 (least, since) = (unsettled, Instant::now());
             }

@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::arguments::{BrokerKind, Database, Plan, Run};
 use crate::proxy::Proxy;
 use crate::verdict::Books;
-use crate::{mysql, nats, postgres, sqlite};
+use crate::{client, mysql, postgres, sqlite};
 
 pub(crate) struct System {
     database: Database,
@@ -36,16 +36,14 @@ impl System {
             Some(_) => by_proxy(&mut proxies, &database_url).await?,
             None => database_url.clone(),
         };
-        let broker_url = match plan.broker {
-            BrokerKind::Memory => String::new(),
-            BrokerKind::Nats => start_server(&folder, NATS).await?,
-        };
-        let consumers_broker = match plan.broker {
-            BrokerKind::Memory => String::new(),
-            BrokerKind::Nats => {
-                nats::prepare(&broker_url).await.context("the streams")?;
-                by_proxy(&mut proxies, &broker_url).await?
+        let (broker_url, consumers_broker) = match client::server_of(plan.broker) {
+            Some(server) => {
+                let url = start_server(&folder, server).await?;
+                client::prepare(plan.broker, &url).await.context("the sources")?;
+                let by_proxy = by_proxy(&mut proxies, &url).await?;
+                (url, by_proxy)
             }
+            None => (String::new(), String::new()),
         };
         let run = Run {
             folder: folder.clone(),
@@ -92,18 +90,24 @@ impl System {
         Ok(())
     }
 
-    /// Ends the broker, in order or by SIGKILL, by turns.
+    /// Ends the broker, in order or by SIGKILL, by turns. The SQS emulator loses its queues by a kill, which the service doesn't
+    /// do: it is stopped, which is an outage of its endpoint.
     pub(crate) async fn stop_broker(&self, turn: usize) -> anyhow::Result<()> {
-        services(&self.folder, if turn.is_multiple_of(2) { "stop" } else { "kill" }, Some(NATS)).await.map(drop)
+        let in_order = turn.is_multiple_of(2) || self.run.broker == BrokerKind::Sqs;
+        self.tell_broker(if in_order { "stop" } else { "kill" }).await
     }
 
     pub(crate) async fn start_broker(&self) -> anyhow::Result<()> {
-        services(&self.folder, "start", Some(NATS)).await.map(drop)
+        self.tell_broker("start").await
+    }
+
+    async fn tell_broker(&self, command: &str) -> anyhow::Result<()> {
+        services(&self.folder, command, client::server_of(self.run.broker)).await.map(drop)
     }
 
     /// How many messages aren't delivered, and how many aren't acknowledged, by the broker's own word.
     pub(crate) async fn unsettled(&self) -> anyhow::Result<(u64, u64)> {
-        nats::unsettled(&self.broker_url).await
+        client::unsettled(self.run.broker, &self.broker_url).await
     }
 
     /// Cuts all connections to one of the servers, by turns, and says how many they were.
@@ -111,9 +115,6 @@ impl System {
         self.proxies.get(turn % self.proxies.len().max(1)).map_or(0, Proxy::cut)
     }
 }
-
-/// The broker's name for `scripts/services`.
-const NATS: &str = "nats";
 
 /// The database's name for `scripts/services`, if it is a server.
 fn server_of(database: Database) -> Option<&'static str> {
@@ -137,7 +138,8 @@ async fn start_server(folder: &Path, server: &str) -> anyhow::Result<String> {
     services(folder, "start", Some(server)).await?;
     let printed = services(folder, "env", Some(server)).await?;
     let (_, url) = printed.trim().split_once('=').with_context(|| format!("no URL in `{printed}`"))?;
-    Ok(url.to_owned())
+    // As a shell has to read it.
+    Ok(url.replace('\\', ""))
 }
 
 /// Runs `scripts/services` on the servers of this run; the script that starts the soak has emptied the environment of others.

@@ -56,7 +56,7 @@ pub use inboxed_adapters::memory;
 pub use inboxed_adapters::nats;
 #[cfg(feature = "sqs")]
 pub use inboxed_adapters::sqs;
-pub use inboxed_adapters::{Broker, ConnectError};
+pub use inboxed_adapters::{Broker, BrokerPublisher, ConnectError};
 pub use inboxed_runtime::*;
 
 #[cfg(feature = "macros")]

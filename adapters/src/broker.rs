@@ -1,6 +1,11 @@
 //! The broker that a URL names, among the adapters that are compiled in.
 
-use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Transport, Wanted};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Outgoing, Publisher, Transport, Wanted};
 
 /// The features that stand for a broker, and the schemes of their URLs.
 const SCHEMES: [(&str, &str, bool); 4] = [
@@ -26,7 +31,21 @@ const SCHEMES: [(&str, &str, bool); 4] = [
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
-pub struct Broker(AnyTransport);
+pub struct Broker {
+    transport: AnyTransport,
+    sending: Sending,
+}
+
+/// How the broker is published to.
+#[derive(Clone, Debug)]
+enum Sending {
+    /// Nobody has said how.
+    Unknown,
+    /// Without connecting first.
+    Ready(BrokerPublisher),
+    #[cfg(feature = "nats")]
+    Nats(crate::nats::Nats),
+}
 
 /// Why a URL gives no broker. The URL isn't repeated: it may hold a password.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +72,9 @@ pub enum ConnectError {
         /// The schemes that will do.
         available: String,
     },
+    /// The broker was set up by hand, without its publisher.
+    #[error("nothing is known of publishing to a broker that was set up by hand: add `.with_publisher(…)` to it")]
+    NoPublisher,
     /// NATS can't be reached, or refuses.
     #[cfg(feature = "nats")]
     #[error(transparent)]
@@ -73,18 +95,100 @@ impl Broker {
         let (scheme, _) = url.split_once("://").ok_or(ConnectError::NoScheme)?;
         match scheme {
             #[cfg(feature = "memory")]
-            "memory" => Ok(Self::from_transport(crate::memory::Memory::new())),
+            "memory" => {
+                let memory = crate::memory::Memory::new();
+                Ok(Self::from_transport(memory.clone()).with_publisher(memory))
+            }
             #[cfg(feature = "nats")]
-            "nats" | "tls" => Ok(Self::from_transport(crate::nats::Nats::connect(url).await?)),
+            "nats" | "tls" => {
+                let nats = crate::nats::Nats::connect(url).await?;
+                Ok(Self { sending: Sending::Nats(nats.clone()), ..Self::from_transport(nats) })
+            }
             #[cfg(feature = "sqs")]
-            "sqs" => Ok(Self::from_transport(crate::sqs::Sqs::new(url)?)),
+            "sqs" => {
+                let sqs = crate::sqs::Sqs::new(url)?;
+                Ok(Self::from_transport(sqs.clone()).with_publisher(sqs.publisher()))
+            }
             _ => Err(unavailable(scheme)),
         }
     }
 
     /// The same type for a broker that was set up by hand.
     pub fn from_transport(transport: impl Transport) -> Self {
-        Self(AnyTransport::new(transport))
+        Self { transport: AnyTransport::new(transport), sending: Sending::Unknown }
+    }
+
+    /// Publishes by this, where the broker was set up by hand.
+    pub fn with_publisher(mut self, publisher: impl Publisher) -> Self {
+        self.sending = Sending::Ready(BrokerPublisher::new(publisher));
+        self
+    }
+
+    /// Publishes to this broker, over a connection of its own.
+    ///
+    /// # Errors
+    /// [`ConnectError`]; [`ConnectError::NoPublisher`] if the broker was set up by hand.
+    ///
+    /// ```
+    /// # #[cfg(feature = "memory")]
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// use inboxed_adapters::Broker;
+    /// use inboxed_runtime::broker::{Outgoing, Publisher as _};
+    ///
+    /// let publisher = Broker::connect("memory://").await?.publisher().await?;
+    /// publisher.publish("orders", Outgoing::new(r#"{"order_id":1}"#)).await?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[allow(clippy::unused_async, reason = "some brokers are connected to")]
+    pub async fn publisher(&self) -> Result<BrokerPublisher, ConnectError> {
+        match &self.sending {
+            Sending::Unknown => Err(ConnectError::NoPublisher),
+            Sending::Ready(publisher) => Ok(publisher.clone()),
+            #[cfg(feature = "nats")]
+            Sending::Nats(nats) => Ok(BrokerPublisher::new(nats.publisher().await?)),
+        }
+    }
+}
+
+/// Publishes to the broker that a URL has named. Clones share a connection.
+#[derive(Clone)]
+pub struct BrokerPublisher(Arc<dyn PublishesAny>);
+
+impl BrokerPublisher {
+    /// Any adapter's publisher behind this type.
+    pub fn new(publisher: impl Publisher) -> Self {
+        Self(Arc::new(publisher))
+    }
+}
+
+impl fmt::Debug for BrokerPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BrokerPublisher").finish_non_exhaustive()
+    }
+}
+
+impl Publisher for BrokerPublisher {
+    async fn publish(&self, to: &str, message: Outgoing) -> Result<(), BrokerError> {
+        self.0.publish_any(to, message).await
+    }
+}
+
+trait PublishesAny: Send + Sync {
+    fn publish_any<'a>(
+        &'a self,
+        to: &'a str,
+        message: Outgoing,
+    ) -> Pin<Box<dyn Future<Output = Result<(), BrokerError>> + Send + 'a>>;
+}
+
+impl<P: Publisher> PublishesAny for P {
+    fn publish_any<'a>(
+        &'a self,
+        to: &'a str,
+        message: Outgoing,
+    ) -> Pin<Box<dyn Future<Output = Result<(), BrokerError>> + Send + 'a>> {
+        Box::pin(self.publish(to, message))
     }
 }
 
@@ -105,15 +209,15 @@ impl Transport for Broker {
     type Source = AnySource;
 
     fn system(&self) -> &'static str {
-        self.0.system()
+        self.transport.system()
     }
 
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<AnySource, BrokerError> {
-        self.0.open(name, wanted).await
+        self.transport.open(name, wanted).await
     }
 
     async fn create(&self, name: &str, wanted: &Wanted) -> Result<Vec<String>, BrokerError> {
-        self.0.create(name, wanted).await
+        self.transport.create(name, wanted).await
     }
 }
 
@@ -141,6 +245,31 @@ mod tests {
             let error = unavailable(scheme).to_string();
             assert!(error.contains(&format!("`{scheme}://` needs the feature `{feature}`")), "{error}");
         }
+    }
+
+    #[cfg(feature = "memory")]
+    #[tokio::test]
+    async fn message_is_published_to_the_broker_of_the_url() {
+        use inboxed_runtime::broker::Source as _;
+
+        let broker = Broker::connect("memory://").await.unwrap();
+        let mut message = Outgoing::new("1");
+        message.headers.push("type", "OrderPlaced");
+        broker.publisher().await.unwrap().publish("orders", message).await.unwrap();
+        let mut source = broker.open("orders", &Wanted::new("", 1)).await.unwrap();
+        let received = source.receive(1).await.unwrap().remove(0).received;
+        assert_eq!((&received.body[..], received.headers.get("type")), (&b"1"[..], Some("OrderPlaced")));
+    }
+
+    #[cfg(feature = "memory")]
+    #[tokio::test]
+    async fn broker_set_up_by_hand_publishes_as_it_was_told() {
+        let memory = crate::memory::Memory::new();
+        let broker = Broker::from_transport(memory.clone());
+        assert!(broker.publisher().await.unwrap_err().to_string().contains("with_publisher"));
+        let publisher = broker.with_publisher(memory.clone()).publisher().await.unwrap();
+        publisher.publish("orders", Outgoing::new("1")).await.unwrap();
+        assert_eq!(memory.counts("orders").published, 1);
     }
 
     #[cfg(feature = "nats")]

@@ -10,4 +10,4 @@ pub mod nats;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 
-pub use broker::{Broker, ConnectError};
+pub use broker::{Broker, BrokerPublisher, ConnectError};

@@ -38,7 +38,7 @@ pub trait Transport: Send + Sync + 'static {
 /// The sending half of a broker.
 pub trait Publisher: Send + Sync + 'static {
     /// Publishes a message to a source's name, and waits until the broker has stored it. After an error it may be stored all the
-    /// same: publish it again, with the same key inside.
+    /// same: publish it again, with the same key inside. A connection that has ended is made anew for the next message.
     fn publish(&self, to: &str, message: Outgoing) -> impl Future<Output = Result<(), BrokerError>> + Send;
 }
 

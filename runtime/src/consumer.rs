@@ -1,5 +1,6 @@
 //! The consumer: a service's handlers over one inbox.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,12 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
+use crate::broker::Wanted;
 use crate::decode::Json;
 use crate::deliver::Deliveries;
 use crate::fault::Faults;
-use crate::handler::Handler;
-use crate::health::Health;
+use crate::handler::{Handler, Spec};
+use crate::health::{Health, SourceHealth};
 use crate::options::{Options, UnknownType};
 use crate::pipeline::Pipeline;
 use crate::retry::RetryPolicy;
@@ -170,6 +172,30 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// The inbox.
     pub fn inbox(&self) -> &Inbox<Db> {
         &self.inbox
+    }
+
+    /// The handlers' sources, each once, by name.
+    pub(crate) fn sources(&self) -> BTreeSet<Arc<str>> {
+        self.handlers.iter().map(|(route, _)| Arc::clone(&route.source)).collect()
+    }
+
+    /// What the attributes of a source's handlers say.
+    pub(crate) fn specs_of(&self, source: &str) -> impl Iterator<Item = Spec> {
+        self.handlers.iter().filter(move |(route, _)| *route.source == *source).map(|(_, handler)| handler.spec())
+    }
+
+    /// What this consumer wants of a source.
+    pub(crate) fn wanted(&self, source: &Arc<str>) -> Wanted {
+        let options = &self.options;
+        let retention = self.specs_of(source).map(|spec| options.retention_of(&spec)).min();
+        Wanted {
+            service: Arc::clone(&self.service),
+            in_flight: options.in_flight(),
+            timeout: self.specs_of(source).filter_map(|spec| spec.timeout.or(options.timeout)).max(),
+            retention: retention.unwrap_or(options.retention),
+            attempts: options.retry.most_attempts(),
+            health: SourceHealth::new(self.health.clone(), Arc::clone(source)),
+        }
     }
 }
 

@@ -42,6 +42,7 @@ mod suspect;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod topology;
 
 pub use consumer::Consumer;
 pub use decode::{Decode, Json, Raw};

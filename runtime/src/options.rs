@@ -51,6 +51,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// The most messages of a source that are here at once, running or waiting.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.concurrency.saturating_add(self.prefetch)
+    }
+
     /// How long a handler's claims are kept.
     pub(crate) fn retention_of(&self, spec: &Spec) -> Duration {
         spec.retention.unwrap_or(self.retention)

@@ -184,12 +184,4 @@ impl<Db: Store> Routes<Db> {
     pub(crate) fn by_id(&self, id: ConsumerId) -> Option<&Arc<Registered<Db>>> {
         self.0.iter().find(|registered| registered.id == id)
     }
-
-    /// The sources, each once.
-    pub(crate) fn sources(&self) -> Vec<Arc<str>> {
-        let mut sources = self.0.iter().map(|registered| Arc::clone(&registered.route.source)).collect::<Vec<_>>();
-        sources.sort();
-        sources.dedup();
-        sources
-    }
 }

@@ -14,7 +14,7 @@ use crate::arrival::{Arrival, Settling, settle};
 use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport, Wanted};
 use crate::consumer::Consumer;
 use crate::erased::{AnySettler, Erased, Token};
-use crate::health::{Health, SourceHealth};
+use crate::health::Health;
 use crate::lease::LeaseKeeper;
 use crate::pipeline::Pipeline;
 use crate::run_error::RunError;
@@ -57,9 +57,9 @@ impl<Db: Store, S> Consumer<Db, S> {
         let transport = Arc::new(transport);
         let open = |run: &Arc<Run<Db>>| {
             let mut sources = JoinSet::new();
-            for name in run.pipeline.routes.sources() {
-                let (run, transport) = (Arc::clone(run), Arc::clone(&transport));
-                sources.spawn(async move { run.consume(&*transport, &name).await });
+            for name in self.sources() {
+                let (run, transport, wanted) = (Arc::clone(run), Arc::clone(&transport), self.wanted(&name));
+                sources.spawn(async move { run.consume(&*transport, &name, &wanted).await });
             }
             sources
         };
@@ -163,21 +163,15 @@ struct Run<Db: Store> {
 
 impl<Db: Store> Run<Db> {
     /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
-    async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, name: &Arc<str>) -> Result<(), RunError> {
-        let options = &self.pipeline.options;
-        let routes = &self.pipeline.routes.0;
-        let specs = || routes.iter().filter(|route| route.route.source == *name).map(|route| route.handler.spec());
-        let wanted = Wanted {
-            service: Arc::clone(&self.service),
-            in_flight: options.concurrency.saturating_add(options.prefetch),
-            timeout: specs().filter_map(|spec| spec.timeout.or(options.timeout)).max(),
-            retention: specs().map(|spec| options.retention_of(&spec)).min().unwrap_or(options.retention),
-            attempts: options.retry.most_attempts(),
-            health: SourceHealth::new(self.health.clone(), Arc::clone(name)),
-        };
+    async fn consume<T: Transport>(
+        self: &Arc<Self>,
+        transport: &T,
+        name: &Arc<str>,
+        wanted: &Wanted,
+    ) -> Result<(), RunError> {
         let mut wait = FASTEST;
         loop {
-            let error = match self.stop.run_until_cancelled(transport.open(name, &wanted)).await {
+            let error = match self.stop.run_until_cancelled(transport.open(name, wanted)).await {
                 None => return Ok(()),
                 Some(Ok(source)) => {
                     self.check_horizon(&source.capabilities(), name)?;

@@ -20,6 +20,9 @@ pub(crate) trait Adapter: Send + Sync + Sized + 'static {
     /// Whether a publisher may say when a message was sent; else the broker does.
     const DATED: bool;
 
+    /// Whether the first consumer of a source makes what it needs; else the suite makes it before anything is published.
+    const MAKES_WHEN_OPENED: bool;
+
     /// What it must declare. Declaring less is a failure of the adapter.
     fn held_to() -> Capabilities;
 

@@ -20,6 +20,7 @@ impl Adapter for InProcess {
     const DUPLICATES: f64 = 0.0;
     const SHORT_LEASE: Duration = Duration::from_millis(600);
     const DATED: bool = true;
+    const MAKES_WHEN_OPENED: bool = true;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();

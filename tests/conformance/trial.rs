@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use inboxed::broker::{Transport as _, Wanted};
 use inboxed::store::{DeadLetter, Filter};
 use inboxed::{Consumer, Health, Inbox, RetryPolicy, RunError, Shutdown};
 use sqlx::{Row, Sqlite};
@@ -19,6 +20,9 @@ use crate::watch::{Log, Watched};
 
 /// A lease that no row outlives by accident.
 pub(crate) const LONG_LEASE: Duration = Duration::from_mins(1);
+
+/// The service that consumes for the group of no name.
+pub(crate) const SERVICE: &str = "shop";
 
 /// How long something may take that should come at once.
 const SOON: Duration = Duration::from_mins(1);
@@ -60,8 +64,20 @@ impl<A: Adapter> Trial<A> {
         .execute(inbox.pool())
         .await
         .unwrap();
-        let source = format!("{row}-{:08x}", fastrand::u32(..));
-        Self { row, broker: Arc::new(broker), source, inbox, log: Arc::default(), folder }
+        let source = fresh_source(row);
+        let trial = Self { row, broker: Arc::new(broker), source, inbox, log: Arc::default(), folder };
+        trial.prepare("", &trial.source).await;
+        trial
+    }
+
+    /// Makes what a group needs to get a source's messages, where its first consumer doesn't.
+    pub(crate) async fn prepare(&self, group: &str, source: &str) {
+        if A::MAKES_WHEN_OPENED {
+            return;
+        }
+        let service = if group.is_empty() { SERVICE } else { group };
+        let transport = self.broker.connect(group).unwrap();
+        transport.create(source, &Wanted::new(service, 10)).await.unwrap();
     }
 
     /// The inbox as another process opens it.
@@ -75,12 +91,12 @@ impl<A: Adapter> Trial<A> {
 
     /// A consumer of the row's source, quick to retry.
     pub(crate) fn consumer(&self, script: &Script) -> Consumer<Sqlite, Script> {
-        service("shop", self.inbox.clone(), script).handle(&*self.source, apply)
+        service(SERVICE, self.inbox.clone(), script).handle(&*self.source, apply)
     }
 
     /// The same consumer in another process.
     pub(crate) async fn other_consumer(&self, script: &Script) -> Consumer<Sqlite, Script> {
-        service("shop", self.other_inbox().await, script).handle(&*self.source, apply)
+        service(SERVICE, self.other_inbox().await, script).handle(&*self.source, apply)
     }
 
     /// Runs a consumer until it is stopped.
@@ -163,6 +179,11 @@ impl<A: Adapter> Trial<A> {
         running.stop().await;
         self.count(expected, deliveries).await;
     }
+}
+
+/// A source's name that nobody else has.
+pub(crate) fn fresh_source(row: &str) -> String {
+    format!("{row}-{:08x}", fastrand::u32(..))
 }
 
 /// A service's consumer without handlers, quick to retry.

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use inboxed::Received;
 use inboxed::broker::{
     BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source, Transport, Wanted,
 };
+use inboxed::{Finding, Received};
 use tokio::time::Instant;
 
 /// What was seen of all consumers of one trial.
@@ -87,6 +87,10 @@ impl<T: Transport> Transport for Watched<T> {
         self.log.opened.fetch_add(1, Ordering::AcqRel);
         Ok(WatchedSource { inner, log: Arc::clone(&self.log) })
     }
+
+    async fn create(&self, name: &str, wanted: &Wanted) -> Result<Vec<String>, BrokerError> {
+        self.inner.create(name, wanted).await
+    }
 }
 
 pub(crate) struct WatchedSource<S> {
@@ -100,6 +104,10 @@ impl<S: Source> Source for WatchedSource<S> {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.inner.findings()
     }
 
     fn settler(&self) -> Self::Settler {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use inboxed_runtime::broker::Outgoing;
 use inboxed_runtime::{Headers, Received};
 use tokio::time::Instant;
 
@@ -31,6 +32,10 @@ impl Message {
     /// A message with these bytes.
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self { body: body.into(), headers: Headers::default(), key: None, sent_at: None }
+    }
+
+    pub(super) fn outgoing(Outgoing { body, headers, group, .. }: Outgoing) -> Self {
+        Self { body, headers, key: group.map(Arc::from), sent_at: None }
     }
 
     /// Appends a header.

@@ -26,7 +26,7 @@ mod topic;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use inboxed_runtime::broker::{BrokerError, Transport, Wanted};
+use inboxed_runtime::broker::{BrokerError, Outgoing, Publisher, Transport, Wanted};
 
 pub use self::message::Message;
 pub use self::options::Builder;
@@ -167,5 +167,13 @@ impl Transport for Memory {
         let topic = self.topic(name);
         topic.join(&self.group);
         Ok(MemorySource::new(topic, Arc::clone(&self.group)))
+    }
+}
+
+/// [`Outgoing::group`] is the message's ordering key; of [`Outgoing::id`] this broker knows nothing, and drops no repetition.
+impl Publisher for Memory {
+    async fn publish(&self, to: &str, message: Outgoing) -> Result<(), BrokerError> {
+        self.publish(to, Message::outgoing(message));
+        Ok(())
     }
 }

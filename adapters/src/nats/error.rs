@@ -56,7 +56,15 @@ pub enum NatsError {
     /// There is no such stream, and it isn't to be made.
     #[error("{0}")]
     NoStream(String),
-    /// A stream or durable that is there isn't as it must be.
+    /// A stream that is there isn't the one that would be made.
+    #[error("stream `{stream}` {difference}")]
+    Stream {
+        /// The stream.
+        stream: String,
+        /// What differs, and what to do.
+        difference: String,
+    },
+    /// A durable that is there isn't as it must be.
     #[error("durable `{durable}` of stream `{stream}` {difference}")]
     Durable {
         /// The stream.

@@ -55,7 +55,7 @@ use self::connection::Login;
 pub use self::error::NatsError;
 pub use self::options::Binding;
 use self::options::Options;
-use self::place::Place;
+use self::place::{Make, Place};
 pub use self::publisher::Publisher;
 pub use self::settler::{NatsSettler, NatsToken};
 pub use self::source::NatsSource;
@@ -155,7 +155,8 @@ impl Nats {
         self
     }
 
-    /// Makes neither streams nor durables: what isn't there is an error.
+    /// Makes neither streams nor durables when a source is opened: what isn't there is an error. `create_topology` makes them
+    /// all the same, since it is asked to.
     pub fn existing_only(mut self) -> Self {
         self.options.existing_only = true;
         self
@@ -186,9 +187,24 @@ impl Transport for Nats {
 
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<NatsSource, BrokerError> {
         let server = self.login.connect(wanted.in_flight).await?;
-        let place = place::find(&server, name, &wanted.service, &self.options, self.place(name).as_ref()).await?;
+        let before = self.place(name);
+        let make = Make::Opening(before.as_ref());
+        let place = place::find(&server, name, &wanted.service, &self.options, make).await?;
         self.remember(name, place.clone());
         let durable = durable::open(&server, &place, wanted, &self.options).await?;
         Ok(NatsSource::open(server, name, &place, durable, wanted, self.suspicions.of(name)).await?)
+    }
+
+    async fn create(&self, name: &str, wanted: &Wanted) -> Result<Vec<String>, BrokerError> {
+        let server = self.login.connect(0).await?;
+        let place = place::find(&server, name, &wanted.service, &self.options, Make::Asked).await?;
+        let made = durable::create(&server, &place, wanted, &self.options).await?;
+        let stream = &place.stream.name;
+        let stream_made = place.made.then(|| format!("stream `{stream}`"));
+        let durable_made = made.then(|| format!("durable `{}` of stream `{stream}`", place.durable));
+        if place.ours {
+            self.remember(name, place);
+        }
+        Ok(stream_made.into_iter().chain(durable_made).collect())
     }
 }

@@ -17,19 +17,30 @@ pub(super) struct Place {
     pub(super) durable: String,
     /// Whether the stream is ours to make again.
     pub(super) ours: bool,
+    /// Whether it was made just now.
+    pub(super) made: bool,
+}
+
+/// Whether a stream that isn't there is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Make<'a> {
+    /// It is asked for: what is there must be what would be made.
+    Asked,
+    /// For a source that is opened; where it was found the last time decides too.
+    Opening(Option<&'a Place>),
 }
 
 /// Finds a source's place. Without a binding a source is the stream of its name, or else the subject of its name in the
-/// stream that holds it, or else a stream that is made for that subject. `before` is where it was found the last time.
+/// stream that holds it, or else a stream that is made for that subject.
 pub(super) async fn find(
     server: &Connection,
     source: &str,
     service: &str,
     options: &Options,
-    before: Option<&Place>,
+    make: Make<'_>,
 ) -> Result<Place, NatsError> {
     let Binding { stream, subject, durable } = options.binding(source);
-    let (found, subject, ours) = match stream {
+    let (found, subject, made) = match stream {
         Some(name) => (existing(server, &name, source).await?, subject, false),
         None => match (by_name(server, source).await?, server.stream_of(source).await?) {
             (Some(named), Some(holder)) if named.name != holder => {
@@ -38,12 +49,20 @@ pub(super) async fn find(
                      `.source(\"{source}\", Binding::stream(\"…\"))`"
                 )));
             }
-            (Some(named), _) => (named, subject, false),
+            (Some(named), _) => {
+                if let Make::Asked = make {
+                    hold_against(&named, &wished(source, options)?)?;
+                }
+                (named, subject, false)
+            }
             (None, Some(holder)) => {
                 let subject = subject.unwrap_or_else(|| source.to_owned());
                 (existing(server, &holder, source).await?, Some(subject), false)
             }
-            (None, None) => (create(server, source, options, before).await?, subject, true),
+            (None, None) => {
+                let (found, made) = create(server, source, options, make).await?;
+                (found, subject, made)
+            }
         },
     };
     // A stream of just this subject needs no filter.
@@ -52,8 +71,8 @@ pub(super) async fn find(
         Some(durable) => valid(durable, "durable", "choose another by `.durable(…)`")?,
         None => durable_of(service, subject.as_deref()),
     };
-    let ours = ours || before.is_some_and(|before| before.ours && before.stream.name == found.name);
-    Ok(Place { stream: found, subject, durable, ours })
+    let ours_before = matches!(make, Make::Opening(Some(before)) if before.ours && before.stream.name == found.name);
+    Ok(Place { stream: found, subject, durable, ours: made || ours_before, made })
 }
 
 async fn existing(server: &Connection, stream: &str, source: &str) -> Result<Config, NatsError> {
@@ -65,43 +84,52 @@ async fn by_name(server: &Connection, source: &str) -> Result<Option<Config>, Na
     if is_valid(source) { server.stream(source).await } else { Ok(None) }
 }
 
-async fn create(
-    server: &Connection,
-    source: &str,
-    options: &Options,
-    before: Option<&Place>,
-) -> Result<Config, NatsError> {
-    if let Some(before) = before.filter(|before| !before.ours) {
-        return Err(NatsError::NoStream(format!(
-            "stream `{}` of source `{source}` is gone, and wasn't made here: make it again",
-            before.stream.name
-        )));
-    }
-    if options.existing_only {
-        return Err(NatsError::NoStream(format!(
-            "no stream is named `{source}` or holds that subject, and `.existing_only()` forbids to make one"
-        )));
-    }
-    if source.contains(['*', '>']) {
-        return Err(NatsError::NoStream(format!("no stream holds the subjects `{source}`: make one first")));
-    }
+/// The stream that would be made for a source.
+fn wished(source: &str, options: &Options) -> Result<Config, NatsError> {
     let name = source.replace('.', "_");
-    let config = Config {
+    Ok(Config {
         name: valid(name, "stream", "name it by `.source(…, Binding::stream(…))`")?,
         subjects: vec![source.to_owned()],
         max_age: options.max_age,
         ..Config::default()
-    };
-    match server.create_stream(&config).await {
+    })
+}
+
+/// Makes the stream of a source, and answers with it and with whether it was made here: another may be first.
+async fn create(
+    server: &Connection,
+    source: &str,
+    options: &Options,
+    make: Make<'_>,
+) -> Result<(Config, bool), NatsError> {
+    if let Make::Opening(before) = make {
+        if let Some(before) = before.filter(|before| !before.ours) {
+            return Err(NatsError::NoStream(format!(
+                "stream `{}` of source `{source}` is gone, and wasn't made here: make it again",
+                before.stream.name
+            )));
+        }
+        if options.existing_only {
+            return Err(NatsError::NoStream(format!(
+                "no stream is named `{source}` or holds that subject, and `.existing_only()` forbids to make one: make it by \
+                 `create_topology`"
+            )));
+        }
+    }
+    if source.contains(['*', '>']) {
+        return Err(NatsError::NoStream(format!("no stream holds the subjects `{source}`: make one first")));
+    }
+    let wished = wished(source, options)?;
+    match server.create_stream(&wished).await {
         Ok(created) => {
             tracing::info!(stream = %created.name, subject = source, max_age = ?options.max_age, "the stream was made");
-            Ok(created)
+            Ok((created, true))
         }
         Err(NatsError::JetStream { code, .. }) if ALREADY_THERE.contains(&ErrorCode(code)) => {
             // Another consumer was first; what it made holds the same subject, or it is something else of this name.
-            let made = existing(server, &config.name, source).await?;
-            if made.subjects == config.subjects {
-                return Ok(made);
+            let made = existing(server, &wished.name, source).await?;
+            if made.subjects == wished.subjects {
+                return Ok((made, true));
             }
             Err(NatsError::Ambiguous(format!(
                 "source `{source}` needs a stream of its own, and stream `{}` holds other subjects, {:?}: name one by \
@@ -111,6 +139,33 @@ async fn create(
         }
         Err(error) => Err(error),
     }
+}
+
+/// Refuses a stream that differs from the one that would be made in its place, with both values.
+fn hold_against(found: &Config, wished: &Config) -> Result<(), NatsError> {
+    let settings = |config: &Config| {
+        let storage = format!("{:?}", config.storage).to_ascii_lowercase();
+        [
+            ("its subjects", format!("{:?}", config.subjects)),
+            ("its age of messages", format!("{:?}", config.max_age)),
+            ("its storage", storage),
+        ]
+    };
+    let pairs = settings(found).into_iter().zip(settings(wished));
+    let different = pairs.filter(|((_, found), (_, wished))| found != wished);
+    let differences = different
+        .map(|((name, found), (_, wished))| format!("{name}: {found}, and {wished} wanted"))
+        .collect::<Vec<_>>();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let stream = found.name.clone();
+    let difference = format!(
+        "is there and differs; {}: change it, set up the same here, or take it as it is by \
+         `.source(…, Binding::stream(\"{stream}\"))`",
+        differences.join("; ")
+    );
+    Err(NatsError::Stream { stream, difference })
 }
 
 /// A service's durable. Services of different names never share one: each would get half of the messages.

@@ -1,20 +1,32 @@
 //! Publishing, and waiting until the stream has the message.
 
+use std::sync::Arc;
+
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
 use bytes::Bytes;
 use inboxed_runtime::Headers;
+use inboxed_runtime::broker::{self, BrokerError, Outgoing};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::Nats;
 use super::api::refusal;
-use super::connection::{ANSWER, Connection};
+use super::connection::{ANSWER, Connection, Login};
 use super::error::NatsError;
 use super::headers;
 
-/// Publishes to streams, over one connection.
+/// By this the server knows a repetition.
+const ID: &str = "Nats-Msg-Id";
+
+/// Publishes to streams, over one connection, which is made anew for the next message after it has ended. Clones share it.
+///
+/// As a [`broker::Publisher`] it publishes to subjects, sends [`Outgoing::id`] as `Nats-Msg-Id`, and knows of no groups.
 #[derive(Clone, Debug)]
-pub struct Publisher(Connection);
+pub struct Publisher {
+    login: Login,
+    connection: Arc<Mutex<Connection>>,
+}
 
 impl Nats {
     /// Connects to publish.
@@ -22,7 +34,8 @@ impl Nats {
     /// # Errors
     /// [`NatsError`], which says what is wrong.
     pub async fn publisher(&self) -> Result<Publisher, NatsError> {
-        Ok(Publisher(self.login.connect(0).await?))
+        let connection = Arc::new(Mutex::new(self.login.connect(0).await?));
+        Ok(Publisher { login: self.login.clone(), connection })
     }
 }
 
@@ -33,8 +46,7 @@ impl Publisher {
     /// After an error the message may be stored all the same: publish it again, with the same key inside.
     ///
     /// # Errors
-    /// [`NatsError`]; [`NatsError::NoResponders`] if no stream holds the subject. After [`NatsError::Ended`] a new publisher is
-    /// needed.
+    /// [`NatsError`]; [`NatsError::NoResponders`] if no stream holds the subject.
     ///
     /// ```no_run
     /// # async fn publish() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,12 +65,30 @@ impl Publisher {
         if subject.is_empty() || subject.contains(|char: char| char.is_whitespace() || char.is_control()) {
             return Err(NatsError::Name(subject.to_owned(), "subject", "choose another"));
         }
-        let reply = timeout(ANSWER, self.0.request(subject, headers, body.into())).await;
-        let reply = reply.map_err(|_| self.0.silent(subject, ANSWER))??;
+        let connection = self.connected().await?;
+        let reply = timeout(ANSWER, connection.request(subject, headers, body.into())).await;
+        let reply = reply.map_err(|_| connection.silent(subject, ANSWER))??;
         match serde_json::from_slice(&reply.payload) {
             Ok(Response::Ok(PublishAck { sequence, duplicate, .. })) => Ok((!duplicate).then_some(sequence)),
             Ok(Response::Err { error }) => Err(refusal(subject, &error)),
             Err(error) => Err(NatsError::Protocol(format!("the answer to a message for `{subject}`: {error}"))),
         }
+    }
+    async fn connected(&self) -> Result<Connection, NatsError> {
+        let mut connection = self.connection.lock().await;
+        if connection.is_over() {
+            *connection = self.login.connect(0).await?;
+        }
+        Ok(connection.clone())
+    }
+}
+
+impl broker::Publisher for Publisher {
+    async fn publish(&self, to: &str, message: Outgoing) -> Result<(), BrokerError> {
+        let mut headers = message.headers;
+        if let Some(id) = message.id {
+            headers.push(ID, id);
+        }
+        Ok(self.publish(to, message.body, headers).await.map(drop)?)
     }
 }

@@ -99,7 +99,7 @@ async fn existing_or_made(
         }
         Err(SqsError::NoQueue(_)) => {
             let made = make(client, name, wanted).await?;
-            lines.push(format!("queue `{name}` was made"));
+            lines.push(format!("queue `{name}`"));
             Ok(made)
         }
         Err(error) => Err(error),

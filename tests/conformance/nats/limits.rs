@@ -8,14 +8,10 @@ use inboxed::{Report, RetryPolicy};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use super::{OnNats, Plain, SERVICE};
+use super::{OnNats, Plain, SERVICE, nanos};
 use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
 use crate::trial::{Deliveries, LONG_LEASE, eventually};
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap()
-}
 
 /// N01 (a): a backoff overrides the acknowledgement wait. The lease that counts is the server's, and it is kept.
 pub(crate) async fn n01_backoff_that_overrides_the_wait_is_the_lease() {

@@ -7,6 +7,7 @@ pub(crate) mod login;
 pub(crate) mod made_anew;
 pub(crate) mod processes;
 mod proxy;
+pub(crate) mod publishing;
 mod server;
 pub(crate) mod settings;
 pub(crate) mod unreadable;
@@ -25,7 +26,7 @@ use self::proxy::Proxy;
 use self::server::Server;
 use crate::adapter::{Adapter, Outgoing, Refused};
 use crate::services::{Own, shared};
-use crate::trial::Trial;
+use crate::trial::{SERVICE, Trial};
 
 const RETENTION: Duration = Duration::from_hours(24);
 
@@ -37,9 +38,6 @@ pub(crate) struct JetStream<const ORDERED: bool> {
     publisher: Mutex<Option<Arc<Publisher>>>,
     streams: std::sync::Mutex<BTreeSet<String>>,
 }
-
-/// The service that consumes for the group of no name.
-const SERVICE: &str = "shop";
 
 /// One that hands out many messages at a time.
 type Plain = JetStream<false>;
@@ -55,8 +53,9 @@ impl<const ORDERED: bool> JetStream<ORDERED> {
 
     /// Makes a source's stream as its first consumer would.
     async fn create(&self, source: &str) {
-        let seconds = u64::try_from(RETENTION.as_nanos()).unwrap();
-        let config = json!({ "name": source, "subjects": [source], "storage": "file", "retention": "limits", "max_age": seconds });
+        let age = nanos(RETENTION);
+        let config =
+            json!({ "name": source, "subjects": [source], "storage": "file", "retention": "limits", "max_age": age });
         self.server.ask_soon(format!("STREAM.CREATE.{source}"), config).await;
     }
 
@@ -112,6 +111,7 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
     const DUPLICATES: f64 = 0.0;
     const SHORT_LEASE: Duration = Duration::from_secs(2);
     const DATED: bool = false;
+    const MAKES_WHEN_OPENED: bool = true;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();
@@ -188,6 +188,11 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
         self.own.as_ref().ok_or(Refused("a shared server isn't stopped"))?.start_again().await;
         Ok(())
     }
+}
+
+/// A time as the server has it.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap()
 }
 
 /// Headers as they stand in a message, for those that the product's publisher refuses.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use inboxed::Consumer;
 use inboxed::broker::{BrokerError, Transport as _, Wanted};
 use inboxed::nats::{Binding, Nats};
+use inboxed::{Consumer, RunError};
 use serde_json::{Value, json};
 
-use super::{OnNats, Plain};
+use super::{OnNats, Plain, nanos};
 use crate::adapter::{Adapter as _, Outgoing};
 use crate::handlers::{Script, apply, body};
-use crate::trial::{LONG_LEASE, eventually, service};
+use crate::trial::{Deliveries, LONG_LEASE, eventually, service};
 
 /// What opening a source for ten messages at once is refused with.
 async fn refusal(nats: &Nats, source: &str) -> String {
@@ -26,7 +26,7 @@ pub(crate) async fn topology_conflicting() {
     let broker = Plain::start(LONG_LEASE).await;
     let source = format!("conflict-{:08x}", fastrand::u32(..));
     broker.make_stream(json!({ "name": source, "subjects": [format!("{source}.>")] })).await;
-    let milliseconds = u64::try_from(Duration::from_millis(20).as_nanos()).unwrap();
+    let milliseconds = nanos(Duration::from_millis(20));
     let wrong: [(Value, &[&str]); 8] = [
         (json!({ "filter_subject": format!("{source}.a") }), &["filters", "all of the stream", "Binding::subject"]),
         (json!({ "deliver_subject": "elsewhere" }), &["pushes to `elsewhere`", ".durable("]),
@@ -47,6 +47,55 @@ pub(crate) async fn topology_conflicting() {
             assert!(refused.contains(text), "`{text}` isn't in: {refused}");
         }
     }
+}
+
+/// What is there and differs from what would be made is named with both values, and stays as it is.
+pub(crate) async fn topology_made_otherwise() {
+    let trial = OnNats::new("topology_made_otherwise").await;
+    let (broker, source) = (&trial.broker, &trial.source);
+    let consumer = trial.consumer(&Script::plain());
+    let conflict = async |nats: &Nats| match consumer.create_topology(nats).await {
+        Err(RunError::Source { name, error: BrokerError::Refused(error) }) if name == *source => error.to_string(),
+        other => panic!("not refused: {other:?}"),
+    };
+    let hour = nanos(Duration::from_hours(1));
+    broker.make_stream(json!({ "name": source, "subjects": [source], "storage": "memory", "max_age": hour })).await;
+    let refused = conflict(&broker.nats).await;
+    for text in ["3600s, and 86400s wanted", "memory, and file wanted", "Binding::stream("] {
+        assert!(refused.contains(text), "`{text}` isn't in: {refused}");
+    }
+    assert!(!refused.contains("subjects"), "{refused}");
+    let info = broker.server.ask_soon(format!("STREAM.INFO.{source}"), Value::Null).await;
+    assert_eq!(info["config"]["max_age"], hour, "it was changed");
+
+    let bound = broker.nats.clone().source(source.as_str(), Binding::stream(source.as_str()));
+    let wait = nanos(Duration::from_secs(45));
+    let config = json!({ "ack_policy": "explicit", "ack_wait": wait, "max_deliver": 7, "headers_only": true });
+    broker.make_durable(source, config).await;
+    let refused = conflict(&bound).await;
+    let texts = ["`shop`", "wait is 45s, and 60s", "max_deliver is 7, and -1", "headers only is true, and false"];
+    for text in texts.iter().chain([&".durable("]) {
+        assert!(refused.contains(text), "`{text}` isn't in: {refused}");
+    }
+    assert!(!refused.contains("max_ack_pending") && !refused.contains("filter"), "{refused}");
+    let other = consumer.create_topology(&bound.clone().durable("other")).await.unwrap();
+    assert_eq!(
+        other.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [format!("durable `other` of stream `{source}` for source `{source}`")]
+    );
+}
+
+/// What an opening may not make is made on request.
+pub(crate) async fn topology_of_existing_only() {
+    let trial = OnNats::on("topology_of_existing_only", Plain::with(LONG_LEASE, Nats::existing_only).await).await;
+    trial.broker.streams.lock().unwrap().insert(trial.source.clone());
+    let refused = trial.run(trial.consumer(&Script::plain())).ended().await.unwrap_err().to_string();
+    assert!(refused.contains("`create_topology`"), "{refused}");
+    let made = trial.consumer(&Script::plain()).create_topology(&trial.broker.nats).await.unwrap();
+    assert_eq!(made.len(), 2, "{made:?}");
+    let running = trial.run(trial.consumer(&Script::plain()));
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Once).await;
 }
 
 /// N06: a cap that the consumer's concurrency reaches is refused at the start.
@@ -107,5 +156,5 @@ pub(crate) async fn two_subjects_of_one_stream_are_two_sources() {
         assert_eq!(source, sources[usize::try_from(id % 3).unwrap()]);
     }
     trial.broker.delete_stream(&stream).await;
-    trial.count(20, crate::trial::Deliveries::Once).await;
+    trial.count(20, Deliveries::Once).await;
 }

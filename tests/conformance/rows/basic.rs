@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::adapter::{Adapter, Outgoing};
 use crate::handlers::{Script, apply, body};
-use crate::trial::{Deliveries, Trial, eventually, service};
+use crate::trial::{Deliveries, SERVICE, Trial, eventually, service};
 
 /// Every message arrives, body and headers byte for byte; the consumer ends when it is told to.
 pub(crate) async fn publish_subscribe<A: Adapter>() {
@@ -65,8 +65,11 @@ async fn publish_from_tasks<A: Adapter>(trial: &Trial<A>, publishers: u64, each:
 pub(crate) async fn many_topics<A: Adapter>() {
     let trial = Trial::<A>::new("many_topics").await;
     let sources = (0..20).map(|number| format!("{}-{number}", trial.source)).collect::<Vec<_>>();
+    for source in &sources {
+        trial.prepare("", source).await;
+    }
     let script = Script::plain();
-    let consumer = service("shop", trial.inbox.clone(), &script);
+    let consumer = service(SERVICE, trial.inbox.clone(), &script);
     let consumer = sources.iter().fold(consumer, |consumer, source| consumer.handle(source.as_str(), apply));
     let running = trial.run(consumer);
     for id in 0..2_000 {

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use inboxed::broker::{Capabilities, Settled, Settlement, Settler, Source, Transport, Wanted};
+use inboxed::RunError;
+use inboxed::broker::{BrokerError, Capabilities, Settled, Settlement, Settler, Source, Transport, Wanted};
 use tokio::time::timeout;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, report};
 use crate::handlers::{Script, body};
-use crate::trial::{Deliveries, LONG_LEASE, Trial};
+use crate::trial::{Deliveries, LONG_LEASE, SERVICE, Trial, eventually, fresh_source};
 
 const A_WHILE: Duration = Duration::from_secs(30);
 
@@ -23,7 +24,7 @@ pub(crate) async fn declares_what_it_is_held_to<A: Adapter>() {
 
 /// What a consumer of ten messages at once wants.
 fn by_hand() -> Wanted {
-    Wanted::new("shop", 10)
+    Wanted::new(SERVICE, 10)
 }
 
 /// Receives this many deliveries from a source by hand.
@@ -83,11 +84,38 @@ pub(crate) async fn batch_answers<A: Adapter>() {
     assert_eq!(again.collect::<BTreeSet<_>>().len(), 10);
 }
 
-/// A source that isn't there is made, by whoever comes first.
-pub(crate) async fn topology<A: Adapter>() {
-    let trial = Trial::<A>::new("topology").await;
+/// A source that isn't there is made by its first consumer; or it is refused with what makes it, and so made by no slip of a
+/// name.
+pub(crate) async fn topology_missing<A: Adapter>() {
+    let mut trial = Trial::<A>::new("topology_missing").await;
+    trial.source = fresh_source("topology_missing");
     let running = trial.run(trial.consumer(&Script::plain()));
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    if !A::MAKES_WHEN_OPENED {
+        let Err(RunError::Source { name, error }) = running.ended().await else { panic!("it runs on nothing") };
+        assert_eq!(name, trial.source);
+        assert!(matches!(error, BrokerError::Refused(_)) && error.to_string().contains("create_topology"), "{error}");
+        return report(trial.row, format_args!("refused: {error}"));
+    }
+    eventually("it is made", async || trial.log.opened() == 1).await;
     trial.publish(body(1)).await;
     trial.finish(running, 1, Deliveries::Once).await;
+}
+
+/// What a source needs is made when that is asked for, and once; then a consumer runs on it.
+pub(crate) async fn topology<A: Adapter>() {
+    let mut trial = Trial::<A>::new("topology").await;
+    trial.source = fresh_source("topology");
+    let broker = trial.broker.connect("").unwrap();
+    let made = trial.consumer(&Script::plain()).create_topology(&broker).await.unwrap();
+    // Only a broker without a server has nothing to make.
+    assert_eq!(made.is_empty(), !A::held_to().persistent, "{made:?}");
+    assert!(made.iter().all(|made| made.source == trial.source && !made.what.is_empty()), "{made:?}");
+    let again = trial.consumer(&Script::plain()).create_topology(&broker).await.unwrap();
+    assert!(again.is_empty(), "made again: {again:?}");
+
+    trial.publish(body(1)).await;
+    let running = trial.run(trial.consumer(&Script::plain()));
+    trial.finish(running, 1, Deliveries::Once).await;
+    let after = trial.consumer(&Script::plain()).create_topology(&broker).await.unwrap();
+    assert!(after.is_empty(), "made again after a run: {after:?}");
 }

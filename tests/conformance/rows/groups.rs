@@ -27,6 +27,9 @@ pub(crate) async fn groups<A: Adapter>() {
     if names.iter().any(|name| declared(trial.row, A::held_to().groups, trial.broker.connect(name)).is_none()) {
         return;
     }
+    for name in names {
+        trial.prepare(name, &trial.source).await;
+    }
     let running = names.map(|name| trial.run_in_group(name, member(&trial, name)));
     trial.publish_ids(0..50).await;
     for name in names {
@@ -51,6 +54,7 @@ pub(crate) async fn late_subscriber<A: Adapter>() {
         let first = 10 * (u64::try_from(round).unwrap() - 1);
         trial.publish_ids(first..first + 10).await;
         let name = format!("late-{round}");
+        trial.prepare(&name, &trial.source).await;
         let running = trial.run_in_group(&name, member(&trial, &name));
         let expected = if replay { round * 10 } else { 0 };
         if !replay {

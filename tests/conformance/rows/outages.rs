@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::adapter::Adapter;
 use crate::handlers::{Script, apply};
-use crate::trial::{Deliveries, Trial, eventually, service};
+use crate::trial::{Deliveries, SERVICE, Trial, eventually, service};
 
 /// Down for longer than all attempts would last: fetching stops, health is red, no attempt is counted and nothing is
 /// dead-lettered; all is handled once it is back. The outage is a pool that has no connection to give.
@@ -23,7 +23,7 @@ pub(crate) async fn store_down<A: Adapter>() {
     let pool = pool.connect_with(options).await.unwrap();
     let script = Script::plain();
     let policy = RetryPolicy::default().attempts(3).backoff(Duration::from_millis(20), Duration::from_millis(20));
-    let consumer = service("shop", Inbox::new(pool.clone()), &script).retry(policy);
+    let consumer = service(SERVICE, Inbox::new(pool.clone()), &script).retry(policy);
     let running = trial.run(consumer.handle(&*trial.source, apply));
     trial.publish_ids(0..10).await;
     trial.settled().await;

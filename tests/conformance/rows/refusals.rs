@@ -9,7 +9,7 @@ use inboxed::{RunError, UnknownType, on};
 
 use crate::adapter::{Adapter, Outgoing, report};
 use crate::handlers::{Script, apply, body};
-use crate::trial::{Deliveries, Trial, eventually, service};
+use crate::trial::{Deliveries, SERVICE, Trial, eventually, service};
 use crate::watch::Answer;
 
 /// Bytes that aren't a message are dead letters at the first delivery, exactly as they came; their neighbours are handled.
@@ -38,7 +38,7 @@ pub(crate) async fn undecodable<A: Adapter>() {
 /// One message of a type that no handler takes, between two that one does.
 async fn unknown_type<A: Adapter>(row: &'static str, then: UnknownType) -> Trial<A> {
     let trial = Trial::<A>::new(row).await;
-    let consumer = service("shop", trial.inbox.clone(), &Script::plain());
+    let consumer = service(SERVICE, trial.inbox.clone(), &Script::plain());
     let consumer = consumer.handle(on(trial.source.as_str()).header("type", "Known"), apply).unknown_type(then);
     let running = trial.run(consumer);
     for (id, kind) in [(1, "Known"), (2, "Unknown"), (3, "Known")] {

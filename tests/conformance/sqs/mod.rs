@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use inboxed::broker::{BrokerError, Capabilities, Incoming, Source, Transport, Wanted};
-use inboxed::sqs::{Binding, Sqs, SqsError, SqsSettler, SqsSource, SqsToken};
+use inboxed::sqs::{Binding, Sqs, SqsSettler, SqsSource, SqsToken};
 use inboxed::{Finding, Headers};
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn queue<const FIFO: bool>(source: &str) -> String {
     format!("{source}{}", if FIFO { ".fifo" } else { "" })
 }
 
-/// A transport that makes each queue before it opens it.
+/// A transport to the queues of a kind.
 #[derive(Clone, Debug)]
 pub(crate) struct Made<const FIFO: bool> {
     sqs: Sqs,
@@ -60,7 +60,6 @@ impl<const FIFO: bool> Transport for Made<FIFO> {
     }
 
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<AsPublished, BrokerError> {
-        self.create(name, wanted).await?;
         Ok(AsPublished(self.bound(name).open(name, wanted).await?))
     }
 
@@ -105,6 +104,7 @@ impl<const FIFO: bool> Adapter for Queues<FIFO> {
     const DUPLICATES: f64 = 0.0;
     const SHORT_LEASE: Duration = Duration::from_secs(2);
     const DATED: bool = false;
+    const MAKES_WHEN_OPENED: bool = false;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();
@@ -146,14 +146,7 @@ impl<const FIFO: bool> Adapter for Queues<FIFO> {
         message.headers = headers.into_iter().collect::<Headers>();
         // Messages without a key are to be handled side by side.
         message.group = FIFO.then(|| ordering_key.unwrap_or_else(|| format!("{:016x}", fastrand::u64(..))));
-        let publisher = self.transport.bound(source).publisher();
-        match publisher.publish(source, message.clone()).await {
-            Ok(()) => return Ok(()),
-            Err(SqsError::NoQueue(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-        self.transport.create(source, &Wanted::new("shop", 1)).await.unwrap();
-        publisher.publish(source, message).await.unwrap();
+        self.transport.bound(source).publisher().publish(source, message).await.unwrap();
         Ok(())
     }
 
