@@ -8,16 +8,17 @@ use std::sync::Arc;
 use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Outgoing, Publisher, Transport, Wanted};
 
 /// The features that stand for a broker, and the schemes of their URLs.
-const SCHEMES: [(&str, &str, bool); 5] = [
+const SCHEMES: [(&str, &str, bool); 6] = [
     ("memory", "memory", cfg!(feature = "memory")),
     ("nats", "nats", cfg!(feature = "nats")),
     ("tls", "nats", cfg!(feature = "nats")),
     ("amqp", "rabbitmq", cfg!(feature = "rabbitmq")),
     ("amqps", "rabbitmq-tls", cfg!(feature = "rabbitmq-tls")),
+    ("sqs", "sqs", cfg!(feature = "sqs")),
 ];
 
 /// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`,
-/// `amqp://user:password@host/vhost`.
+/// `sqs://`, `amqp://user:password@host/vhost`.
 ///
 /// Each adapter has a type of its own too, with more to set up.
 ///
@@ -87,6 +88,10 @@ pub enum ConnectError {
     #[cfg(feature = "rabbitmq")]
     #[error(transparent)]
     RabbitMq(#[from] crate::rabbitmq::RabbitMqError),
+    /// What SQS is to be reached by is incomplete, or can't be used.
+    #[cfg(feature = "sqs")]
+    #[error(transparent)]
+    Sqs(#[from] crate::sqs::SqsError),
 }
 
 impl Broker {
@@ -112,6 +117,11 @@ impl Broker {
             "amqp" => Self::rabbitmq(url).await,
             #[cfg(feature = "rabbitmq-tls")]
             "amqps" => Self::rabbitmq(url).await,
+            #[cfg(feature = "sqs")]
+            "sqs" => {
+                let sqs = crate::sqs::Sqs::new(url)?;
+                Ok(Self::from_transport(sqs.clone()).with_publisher(sqs.publisher()))
+            }
             _ => Err(unavailable(scheme)),
         }
     }
@@ -133,7 +143,7 @@ impl Broker {
         self
     }
 
-    /// Publishes to this broker, over a connection of its own.
+    /// Publishes to this broker, over another connection than the consumers'.
     ///
     /// # Errors
     /// [`ConnectError`]; [`ConnectError::NoPublisher`] if the broker was set up by hand.

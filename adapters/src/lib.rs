@@ -9,5 +9,7 @@ pub mod memory;
 pub mod nats;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
+#[cfg(feature = "sqs")]
+pub mod sqs;
 
 pub use broker::{Broker, BrokerPublisher, ConnectError};

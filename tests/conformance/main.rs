@@ -28,9 +28,11 @@ mod nats;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod rows;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 #[path = "../common/services.rs"]
 mod services;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod trial;
 mod watch;
 
@@ -250,4 +252,18 @@ mod on_rabbitmq {
             order::order_by_key,
         }
     }
+}
+
+#[cfg(feature = "sqs")]
+mod on_sqs {
+    use super::{PATIENCE, rows, sqs::Queues};
+
+    every_row!(Queues<false>);
+}
+
+#[cfg(feature = "sqs")]
+mod on_sqs_fifo {
+    use super::{PATIENCE, rows, sqs::Queues};
+
+    every_row!(Queues<true>);
 }
