@@ -1,5 +1,6 @@
 //! Receiving: the server pushes, never more than there is room for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -32,7 +33,9 @@ pub struct RabbitMqSource {
     consumer: Consumer,
     delays: Delays,
     facts: Facts,
-    /// When nothing was waiting here: what is received now has come since.
+    /// What the server has pushed and there was no room for, and since when it may have been here.
+    waiting: VecDeque<(Instant, lapin::message::Delivery)>,
+    /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
 }
 
@@ -51,28 +54,43 @@ impl RabbitMqSource {
         let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
         let consumer = answer("basic.consume", consumed).await?;
         let (name, connection) = (Arc::from(source), Arc::new(connection));
-        Ok(Self { name, connection, channel, consumer, delays, facts, empty_at: Instant::now() })
+        let waiting = VecDeque::new();
+        Ok(Self { name, connection, channel, consumer, delays, facts, waiting, empty_at: Instant::now() })
     }
 
-    /// Takes in what came, unless it has waited here so long that its lease may end soon.
-    fn take(
-        &self,
-        delivery: Option<lapin::Result<lapin::message::Delivery>>,
-        batch: &mut Vec<Incoming<RabbitMqToken>>,
-    ) -> Result<(), RabbitMqError> {
-        let Some(delivery) = delivery else {
-            return Err(RabbitMqError::Ended(format!(
-                "queue `{}` was deleted, or its node went down",
-                self.delays.queue
-            )));
-        };
-        let delivery = delivery?;
-        if self.empty_at.elapsed() > self.facts.lease / 3 {
-            give_back(&delivery);
-        } else {
-            batch.push(self.incoming(delivery));
+    /// Takes in all that has come.
+    fn gather(&mut self) -> Result<(), RabbitMqError> {
+        while let Some(delivery) = self.consumer.next().now_or_never() {
+            self.take(self.empty_at, delivery)?;
         }
+        self.empty_at = Instant::now();
         Ok(())
+    }
+
+    fn take(
+        &mut self,
+        since: Instant,
+        delivery: Option<lapin::Result<lapin::message::Delivery>>,
+    ) -> Result<(), RabbitMqError> {
+        let gone = || RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue));
+        let delivery = delivery.ok_or_else(gone)??;
+        self.waiting.push_back((since, delivery));
+        Ok(())
+    }
+
+    /// What waits here, as far as there is room, but for what has waited so long that its lease may end soon.
+    fn ready(&mut self, free: usize) -> Vec<Incoming<RabbitMqToken>> {
+        let mut batch = Vec::new();
+        while batch.len() < free
+            && let Some((since, delivery)) = self.waiting.pop_front()
+        {
+            if since.elapsed() > self.facts.lease / 3 {
+                give_back(&delivery);
+            } else {
+                batch.push(self.incoming(delivery));
+            }
+        }
+        batch
     }
 
     fn incoming(&self, delivery: lapin::message::Delivery) -> Incoming<RabbitMqToken> {
@@ -88,37 +106,22 @@ impl RabbitMqSource {
         Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body })) }
     }
 
-    /// What has come already, as far as there is room.
-    fn take_ready(&mut self, free: usize, batch: &mut Vec<Incoming<RabbitMqToken>>) -> Result<(), RabbitMqError> {
-        while batch.len() < free {
-            let Some(delivery) = self.consumer.next().now_or_never() else {
-                self.empty_at = Instant::now();
-                return Ok(());
-            };
-            self.take(delivery, batch)?;
-        }
-        Ok(())
-    }
-
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
         loop {
-            let mut batch = Vec::new();
-            self.take_ready(free, &mut batch)?;
-            if batch.is_empty() {
-                tokio::select! {
-                    delivery = self.consumer.next() => {
-                        // Nothing was here a moment ago, however long nothing came.
-                        self.empty_at = Instant::now();
-                        self.take(delivery, &mut batch)?;
-                        self.take_ready(free, &mut batch)?;
-                    }
-                    () = sleep(QUIET) => {
-                        look(&self.channel, &self.delays.queue).await?;
-                    }
-                }
-            }
+            self.gather()?;
+            let batch = self.ready(free);
             if !batch.is_empty() {
                 return Ok(batch);
+            }
+            tokio::select! {
+                delivery = self.consumer.next() => {
+                    // Nothing was here a moment ago, however long nothing came.
+                    self.empty_at = Instant::now();
+                    self.take(self.empty_at, delivery)?;
+                }
+                () = sleep(QUIET) => {
+                    look(&self.channel, &self.delays.queue).await?;
+                }
             }
         }
     }
@@ -156,10 +159,10 @@ impl Drop for RabbitMqSource {
         // First, or what is given back would be pushed here again.
         let cancel = BasicCancelOptions { nowait: true };
         let _ = self.channel.basic_cancel(self.consumer.tag(), cancel).now_or_never();
-        while let Some(Some(delivery)) = self.consumer.next().now_or_never() {
-            if let Ok(delivery) = delivery {
-                give_back(&delivery);
-            }
+        // An error leaves nothing to give back.
+        let _ = self.gather();
+        for (_, delivery) in &self.waiting {
+            give_back(delivery);
         }
     }
 }
