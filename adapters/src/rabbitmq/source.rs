@@ -24,6 +24,10 @@ use super::settler::{Delivery, RabbitMqSettler, RabbitMqToken, requeue};
 /// Without a message for this long the server is asked whether the queue and the channel are there.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// After so many such times the queue is consumed anew: of a queue that was deleted and made again the server doesn't always
+/// tell (seen on 4.0), and whose consumers it still has can't be asked.
+const RENEW_AFTER: u32 = 6;
+
 /// The receiving half of a source. Dropped, it gives back what the server has pushed and nobody has received.
 #[derive(Debug)]
 pub struct RabbitMqSource {
@@ -37,6 +41,10 @@ pub struct RabbitMqSource {
     waiting: VecDeque<(Instant, lapin::message::Delivery)>,
     /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
+    /// Held by each delivery that was handed on.
+    outstanding: Arc<()>,
+    /// How often in a row nothing came.
+    quiet: u32,
 }
 
 impl RabbitMqSource {
@@ -50,12 +58,18 @@ impl RabbitMqSource {
         let channel = connection.channel().await?;
         let most = if facts.in_order { 1 } else { u16::try_from(wanted.in_flight).unwrap_or(u16::MAX) };
         answer("basic.qos", channel.basic_qos(most, BasicQosOptions::default())).await?;
-        let (queue, tag) = (name(&delays.queue)?, ShortString::default());
-        let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
-        let consumer = answer("basic.consume", consumed).await?;
-        let (name, connection) = (Arc::from(source), Arc::new(connection));
-        let waiting = VecDeque::new();
-        Ok(Self { name, connection, channel, consumer, delays, facts, waiting, empty_at: Instant::now() })
+        Ok(Self {
+            name: Arc::from(source),
+            connection: Arc::new(connection),
+            consumer: consume(&channel, &delays.queue).await?,
+            channel,
+            delays,
+            facts,
+            waiting: VecDeque::new(),
+            empty_at: Instant::now(),
+            outstanding: Arc::default(),
+            quiet: 0,
+        })
     }
 
     /// Takes in all that has come.
@@ -72,9 +86,33 @@ impl RabbitMqSource {
         since: Instant,
         delivery: Option<lapin::Result<lapin::message::Delivery>>,
     ) -> Result<(), RabbitMqError> {
-        let gone = || RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue));
-        let delivery = delivery.ok_or_else(gone)??;
+        let delivery = delivery.ok_or_else(|| self.gone())??;
         self.waiting.push_back((since, delivery));
+        Ok(())
+    }
+
+    fn gone(&self) -> RabbitMqError {
+        RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue))
+    }
+
+    /// Looks why nothing comes.
+    async fn look(&mut self) -> Result<(), RabbitMqError> {
+        self.quiet += 1;
+        match look(&self.channel, &self.delays.queue).await {
+            Ok(queue) if queue.consumer_count() > 0 => {}
+            Ok(_) | Err(RabbitMqError::NoQueue(_)) => return Err(self.gone()),
+            Err(error) => return Err(error),
+        }
+        // What is out doesn't count for a new consumer, and there would be more of it than there may be.
+        let none_is_out = Arc::strong_count(&self.outstanding) == 1 && self.waiting.is_empty();
+        if self.quiet.is_multiple_of(RENEW_AFTER) && none_is_out {
+            let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+            answer("basic.cancel", cancelled).await?;
+            while let Some(Some(delivery)) = self.consumer.next().now_or_never() {
+                self.waiting.push_back((Instant::now(), delivery?));
+            }
+            self.consumer = consume(&self.channel, &self.delays.queue).await?;
+        }
         Ok(())
     }
 
@@ -103,7 +141,8 @@ impl RabbitMqSource {
         received.sent_at = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(seconds));
         received.delivery_count = original.deliveries;
         received.redelivered = original.redelivered;
-        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body })) }
+        let out = Arc::clone(&self.outstanding);
+        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body, _out: out })) }
     }
 
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
@@ -111,6 +150,7 @@ impl RabbitMqSource {
             self.gather()?;
             let batch = self.ready(free);
             if !batch.is_empty() {
+                self.quiet = 0;
                 return Ok(batch);
             }
             tokio::select! {
@@ -119,9 +159,7 @@ impl RabbitMqSource {
                     self.empty_at = Instant::now();
                     self.take(self.empty_at, delivery)?;
                 }
-                () = sleep(QUIET) => {
-                    look(&self.channel, &self.delays.queue).await?;
-                }
+                () = sleep(QUIET) => self.look().await?,
             }
         }
     }
@@ -165,6 +203,12 @@ impl Drop for RabbitMqSource {
             give_back(delivery);
         }
     }
+}
+
+async fn consume(channel: &Channel, queue: &str) -> Result<Consumer, RabbitMqError> {
+    let (queue, tag) = (name(queue)?, ShortString::default());
+    let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
+    answer("basic.consume", consumed).await
 }
 
 /// Lets the server hand a message out again; the word is on its way when this returns.
