@@ -230,6 +230,7 @@ mod on_rabbitmq {
             messages::retry_keeps_the_message_as_it_was,
             queues::n08_queue_that_is_gone_ends_the_consumer,
             queues::source_recreated,
+            queues::idle_consumer_is_renewed_and_goes_on,
             queues::topology_conflicting,
             queues::queue_of_the_sources_name_is_read,
             queues::source_of_some_topics,
