@@ -38,6 +38,7 @@
 //! |---|---|
 //! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
 //! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`] |
+//! | see beforehand whether it starts | [`Consumer::check`], [`Finding`], [`Check`]; [`topology`] makes what is missing |
 //! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, `inboxed::sqs`, `inboxed::rabbitmq`, behind the features of their names |
 //! | take webhooks | `inboxed::http::Webhook`, behind the feature `http` |
 //! | decode other formats, share a source | [`Decode`], [`on`] |

@@ -10,21 +10,24 @@
 //! | `reconnect` | `persistent` | refused by `memory`, which ends with its process |
 //! | `unacked_blocks`, `order_by_key` | `ordered` | for NATS with a durable that hands out one message at a time |
 //! | `too_old`, `clock_skew` | whether a publisher dates its messages | refused by NATS, whose server does |
-//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting` | a server that keeps settings, and connections to cut | `on_nats::own` |
+//! | `topology_missing` | whether a source's first consumer makes it | refused by a broker that makes nothing unasked |
+//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting`, `settings_…` | a server that keeps settings, and connections to cut | `on_nats::own` |
 //! | `channel_only_closed` | channels that are closed alone | NATS has none: its connection is the channel |
 //! | `crash_points`, `suspect` | feature `testing` | by ending the message's task; `x07` kills the process, which would take `memory` with it |
 //! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
 
 mod adapter;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 #[path = "../common/child.rs"]
 mod child;
 mod handlers;
 mod memory;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod rows;
-#[cfg(any(feature = "nats", feature = "sqs"))]
+#[cfg(any(feature = "nats", feature = "sqs", feature = "rabbitmq"))]
 #[path = "../common/services.rs"]
 mod services;
 #[cfg(feature = "sqs")]
@@ -38,7 +41,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Waits for something that must come.
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(PATIENCE, awaited).await.expect("in time")
 }
@@ -198,4 +201,22 @@ mod on_sqs_fifo {
     use super::{PATIENCE, rows, sqs::Queues};
 
     every_row!(Queues<true>);
+}
+
+#[cfg(feature = "rabbitmq")]
+mod on_rabbitmq {
+    use super::{PATIENCE, rabbitmq::Quorum, rows};
+
+    every_row!(Quorum<false>);
+
+    /// With one message at a time, and a queue of one active consumer.
+    mod one_at_a_time {
+        use super::{PATIENCE, Quorum, rows};
+
+        conformance! { Quorum<true>:
+            capabilities::declares_what_it_is_held_to,
+            order::unacked_blocks,
+            order::order_by_key,
+        }
+    }
 }

@@ -130,6 +130,9 @@ async fn findings(trial: &OnNats, config: Value) -> Vec<Finding> {
     findings
 }
 
+/// A finding, and what stands in its text.
+type Expected<'a> = (Check, Severity, &'a [&'a str]);
+
 /// Each setting of a durable or stream that would lose, repeat or hold up messages is found: both figures, and the cure.
 pub(crate) async fn settings_are_found_and_accepted_by_name() {
     use Check::{DeadLetterQueue, DeliveryLimit, Durability, InFlight, Lease, Retention, Settings};
@@ -140,7 +143,7 @@ pub(crate) async fn settings_are_found_and_accepted_by_name() {
     trial.broker.make_stream(json!({ "name": source, "subjects": [source], "max_age": day })).await;
     let milliseconds = |wait| nanos(Duration::from_millis(wait));
     let edit = |option: &str| format!("nats consumer edit {source} foreign-*** {option}");
-    let expected: [(Value, &[(Check, Severity, &[&str])]); 8] = [
+    let expected: [(Value, &[Expected<'_>]); 8] = [
         (json!({}), &[]),
         (
             json!({ "max_deliver": 3 }),
