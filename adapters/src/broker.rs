@@ -43,7 +43,7 @@ enum Sending {
     /// Without connecting first.
     Ready(BrokerPublisher),
     #[cfg(feature = "nats")]
-    Nats(crate::nats::Nats),
+    Nats(Box<crate::nats::Nats>),
 }
 
 /// Why a URL gives no broker. The URL isn't repeated: it may hold a password.
@@ -97,7 +97,7 @@ impl Broker {
             #[cfg(feature = "nats")]
             "nats" | "tls" => {
                 let nats = crate::nats::Nats::connect(url).await?;
-                Ok(Self { sending: Sending::Nats(nats.clone()), ..Self::from_transport(nats) })
+                Ok(Self { sending: Sending::Nats(Box::new(nats.clone())), ..Self::from_transport(nats) })
             }
             _ => Err(unavailable(scheme)),
         }
