@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::connection::{Connection, answer, look, name};
 use super::delay::Delays;
 use super::error::RabbitMqError;
+use super::facts::Facts;
 use super::headers;
 use super::moved::unpack;
 use super::settler::{Delivery, RabbitMqSettler, RabbitMqToken, requeue};
@@ -33,15 +34,6 @@ pub struct RabbitMqSource {
     facts: Facts,
     /// When nothing was waiting here: what is received now has come since.
     empty_at: Instant,
-}
-
-/// What is known of a queue.
-#[derive(Debug)]
-pub(super) struct Facts {
-    pub(super) capabilities: Capabilities,
-    pub(super) findings: Vec<Finding>,
-    pub(super) lease: Duration,
-    pub(super) in_order: bool,
 }
 
 impl RabbitMqSource {

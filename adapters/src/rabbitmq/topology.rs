@@ -91,20 +91,25 @@ async fn declare_exchange(
     })
 }
 
-async fn declare_queue(
-    connection: &Connection,
-    source: &str,
-    queue: &str,
-    options: &Options,
-) -> Result<(), RabbitMqError> {
+/// The settings of a queue that is made here.
+pub(super) fn ours(options: &Options) -> FieldTable {
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(DELIVERIES));
     if options.one_at_a_time {
         arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
     }
+    arguments
+}
+
+async fn declare_queue(
+    connection: &Connection,
+    source: &str,
+    queue: &str,
+    options: &Options,
+) -> Result<(), RabbitMqError> {
     let channel = connection.channel().await?;
-    let declared = channel.queue_declare(name(queue)?, QueueDeclareOptions::durable(), arguments);
+    let declared = channel.queue_declare(name(queue)?, QueueDeclareOptions::durable(), ours(options));
     different(answer("queue.declare", declared).await.map(drop), || {
         let cure =
             format!("if it will do, say so by `.source(\"{source}\", Binding::queue(\"{queue}\"))`; else delete it");

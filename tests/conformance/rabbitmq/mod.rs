@@ -1,7 +1,13 @@
 //! The `rabbitmq` adapter under test, on real servers: those that `INBOXED_RABBITMQ_URL` and `INBOXED_RABBITMQ_SHORT_URL` name,
 //! or one of the test's own where the server is stopped.
 
+pub(crate) mod cuts;
+pub(crate) mod ends;
+pub(crate) mod messages;
 mod node;
+pub(crate) mod processes;
+mod proxy;
+pub(crate) mod queues;
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -9,16 +15,17 @@ use std::time::{Duration, SystemTime};
 
 use inboxed::broker::{BrokerError, Capabilities, Publisher as _};
 use inboxed::rabbitmq::{Publisher, RabbitMq};
-use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use lapin::options::{BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable, LongString};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tokio::sync::OnceCell;
 use tokio::time::sleep;
 
 use self::node::Node;
+use self::proxy::Proxy;
 use crate::adapter::{Adapter, Outgoing, Refused};
 use crate::services::{Own, shared};
-use crate::trial::SERVICE;
+use crate::trial::{SERVICE, Trial};
 
 /// How long the server of that name waits for an acknowledgement.
 const SHORT: Duration = Duration::from_secs(3);
@@ -34,12 +41,27 @@ pub(crate) struct Quorum<const ORDERED: bool> {
     sources: Mutex<BTreeSet<String>>,
 }
 
+/// One that hands out many messages at a time.
+type Plain = Quorum<false>;
+
+type OnRabbit = Trial<Plain>;
+
 impl<const ORDERED: bool> Quorum<ORDERED> {
     fn on(url: String, own: Option<Own>, lease: Duration) -> Self {
         let rabbitmq = RabbitMq::new(&url).unwrap().consumer_timeout(lease);
         let rabbitmq = if ORDERED { rabbitmq.one_at_a_time() } else { rabbitmq };
         let (node, sources) = (Node::of(&url), Mutex::default());
         Self { url, node, own, rabbitmq, publisher: OnceCell::new(), by_hand: OnceCell::new(), sources }
+    }
+
+    /// The shared server, reached through a proxy.
+    async fn through(proxy: &Proxy, lease: Duration) -> Self {
+        let mut shared = Self::start(lease).await;
+        shared.rabbitmq = RabbitMq::new(proxy.url()).unwrap().consumer_timeout(lease);
+        // Publishing goes past it.
+        let publisher = RabbitMq::new(&shared.url).unwrap().publisher().await.unwrap();
+        assert!(shared.publisher.set(publisher).is_ok());
+        shared
     }
 
     /// A channel of the test's own, past the product.
@@ -59,6 +81,27 @@ impl<const ORDERED: bool> Quorum<ORDERED> {
         let published =
             channel.basic_publish("".into(), queue.into(), BasicPublishOptions::default(), body, properties);
         assert!(published.await.unwrap().await.unwrap().is_ack());
+    }
+
+    /// How many consume a queue.
+    async fn consumers(&self, queue: &str) -> u32 {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = self.by_hand().await.queue_declare(queue.into(), passive, FieldTable::default());
+        declared.await.unwrap().consumer_count()
+    }
+
+    /// Takes a message from a service's own queue, and loses the connection before anything is said about it.
+    async fn take_and_die(&self, source: &str) {
+        let connection = Connection::connect(&self.url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let queue = format!("{source}.{SERVICE}");
+        let taken = async {
+            while channel.basic_get(queue.clone().into(), BasicGetOptions::default()).await.unwrap().is_none() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), taken).await.expect("a message");
+        connection.close(200, "".into()).await.unwrap();
     }
 }
 

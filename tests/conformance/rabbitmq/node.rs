@@ -104,6 +104,16 @@ impl Node {
         count.parse().unwrap_or_else(|_| panic!("{count}"))
     }
 
+    /// The certificate that it shows under TLS.
+    #[cfg(feature = "rabbitmq-tls")]
+    pub(crate) async fn certificate(&self) -> Vec<u8> {
+        let read = "{ok, Options} = application:get_env(rabbit, ssl_options),
+            {ok, Bytes} = file:read_file(proplists:get_value(certfile, Options)), Bytes";
+        let said = self.ask(read).await;
+        let bytes = said.trim_start_matches("<<").trim_end_matches(">>").split(',');
+        bytes.map(|byte| byte.parse().expect("the bytes of a certificate")).collect()
+    }
+
     /// Deletes queues and exchanges whose names begin so.
     pub(crate) fn clean(&self, prefix: &str) {
         let said = self.try_ask(&format!(
