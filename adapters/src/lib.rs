@@ -7,5 +7,9 @@ pub mod http;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
+#[cfg(feature = "sqs")]
+pub mod sqs;
 
 pub use broker::{Broker, BrokerPublisher, ConnectError};

@@ -25,9 +25,11 @@ mod memory;
 #[cfg(feature = "nats")]
 mod nats;
 mod rows;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "sqs"))]
 #[path = "../common/services.rs"]
 mod services;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod trial;
 mod watch;
 
@@ -183,4 +185,18 @@ mod on_nats {
             order::order_by_key,
         }
     }
+}
+
+#[cfg(feature = "sqs")]
+mod on_sqs {
+    use super::{PATIENCE, rows, sqs::Queues};
+
+    every_row!(Queues<false>);
+}
+
+#[cfg(feature = "sqs")]
+mod on_sqs_fifo {
+    use super::{PATIENCE, rows, sqs::Queues};
+
+    every_row!(Queues<true>);
 }

@@ -1,0 +1,82 @@
+//! What is amiss with a queue, beside what its capabilities tell.
+
+use std::time::Duration;
+
+use inboxed_runtime::{Check, Finding};
+
+use super::queue::{Queue, Target};
+
+/// A visibility timeout below this can't be kept up when an answer of the service is late.
+const SHORT_LEASE: Duration = Duration::from_secs(5);
+
+/// A message must outlive a night without consumers.
+const SHORT_RETENTION: Duration = Duration::from_hours(12);
+
+impl Queue {
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let (error, warning) = (
+            |check, found: String, cure: &str| Finding::error(check, &self.name, found, cure),
+            |check, found: String, cure: &str| Finding::warning(check, &self.name, found, cure),
+        );
+        if self.lease.is_zero() {
+            let found =
+                "the queue's VisibilityTimeout is 0: each message is handed out again at once, to every consumer";
+            findings.push(error(Check::Settings, found.to_owned(), "set VisibilityTimeout to 30 or more"));
+        } else if self.lease < SHORT_LEASE {
+            let found = format!(
+                "the queue takes a message back after {:?} (VisibilityTimeout), and an extension that is late by a moment \
+                 repeats it",
+                self.lease
+            );
+            findings.push(warning(Check::Settings, found, "set VisibilityTimeout to 30 or more"));
+        }
+        if self.retention < SHORT_RETENTION {
+            let found = format!(
+                "the queue keeps a message for {:?} (MessageRetentionPeriod), and loses it when consumers stand still for longer",
+                self.retention
+            );
+            findings.push(warning(
+                Check::Durability,
+                found,
+                "set MessageRetentionPeriod to 345600, four days, or more",
+            ));
+        }
+        match self.redrive.as_ref().map(|redrive| (redrive, &redrive.target)) {
+            None => findings.push(warning(
+                Check::DeadLetterQueue,
+                format!(
+                    "the queue has no redrive policy: a message that no consumer settles goes round until it is lost, after {:?}",
+                    self.retention
+                ),
+                "give it a RedrivePolicy with a dead-letter queue, and a maxReceiveCount far above the attempts of a handler",
+            )),
+            Some((redrive, Target::Missing)) => findings.push(error(
+                Check::DeadLetterQueue,
+                format!("the queue's redrive policy names {}, and there is no such queue", redrive.arn),
+                "make that queue, or change the RedrivePolicy",
+            )),
+            Some((redrive, Target::Hidden(why))) => findings.push(warning(
+                Check::Retention,
+                format!(
+                    "how long the dead-letter queue {} keeps a message can't be read ({why}), and 14 days are assumed",
+                    redrive.arn
+                ),
+                "allow sqs:GetQueueUrl and sqs:GetQueueAttributes on it",
+            )),
+            Some((redrive, Target::Keeps(kept))) if *kept < self.retention && !self.is_fifo() => {
+                findings.push(warning(
+                    Check::DeadLetterQueue,
+                    format!(
+                        "the dead-letter queue {} keeps a message for {kept:?} from when it was first sent, and the queue itself \
+                         for {:?}: what is moved late is lost at once",
+                        redrive.arn, self.retention
+                    ),
+                    "set the dead-letter queue's MessageRetentionPeriod to 1209600, fourteen days",
+                ));
+            }
+            Some((_, Target::Keeps(_))) => {}
+        }
+        findings
+    }
+}
