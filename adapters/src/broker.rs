@@ -47,7 +47,7 @@ enum Sending {
     /// Without connecting first.
     Ready(BrokerPublisher),
     #[cfg(feature = "nats")]
-    Nats(crate::nats::Nats),
+    Nats(Box<crate::nats::Nats>),
     #[cfg(feature = "rabbitmq")]
     RabbitMq(Box<crate::rabbitmq::RabbitMq>),
 }
@@ -111,7 +111,7 @@ impl Broker {
             #[cfg(feature = "nats")]
             "nats" | "tls" => {
                 let nats = crate::nats::Nats::connect(url).await?;
-                Ok(Self { sending: Sending::Nats(nats.clone()), ..Self::from_transport(nats) })
+                Ok(Self { sending: Sending::Nats(Box::new(nats.clone())), ..Self::from_transport(nats) })
             }
             #[cfg(feature = "rabbitmq")]
             "amqp" => Self::rabbitmq(url).await,
