@@ -28,7 +28,7 @@ mod nats;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod rows;
-#[cfg(any(feature = "nats", feature = "sqs", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 #[path = "../common/services.rs"]
 mod services;
 #[cfg(feature = "sqs")]
@@ -190,20 +190,6 @@ mod on_nats {
     }
 }
 
-#[cfg(feature = "sqs")]
-mod on_sqs {
-    use super::{PATIENCE, rows, sqs::Queues};
-
-    every_row!(Queues<false>);
-}
-
-#[cfg(feature = "sqs")]
-mod on_sqs_fifo {
-    use super::{PATIENCE, rows, sqs::Queues};
-
-    every_row!(Queues<true>);
-}
-
 #[cfg(feature = "rabbitmq")]
 mod on_rabbitmq {
     use super::{PATIENCE, rabbitmq::Quorum, rows};
@@ -244,6 +230,7 @@ mod on_rabbitmq {
             messages::retry_keeps_the_message_as_it_was,
             queues::n08_queue_that_is_gone_ends_the_consumer,
             queues::source_recreated,
+            queues::idle_consumer_is_renewed_and_goes_on,
             queues::topology_conflicting,
             queues::queue_of_the_sources_name_is_read,
             queues::source_of_some_topics,
@@ -266,4 +253,18 @@ mod on_rabbitmq {
             order::order_by_key,
         }
     }
+}
+
+#[cfg(feature = "sqs")]
+mod on_sqs {
+    use super::{PATIENCE, rows, sqs::Queues};
+
+    every_row!(Queues<false>);
+}
+
+#[cfg(feature = "sqs")]
+mod on_sqs_fifo {
+    use super::{PATIENCE, rows, sqs::Queues};
+
+    every_row!(Queues<true>);
 }
