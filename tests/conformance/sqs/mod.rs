@@ -40,15 +40,13 @@ impl<const FIFO: bool> Queues<FIFO> {
         Self { server: Server::of(url), own, transport: Made { sqs, queues: Arc::default() } }
     }
 
-    /// The shared server, reached through a proxy by the adapter, and directly by the test.
+    /// The shared server, reached through a proxy by the adapter, and directly by the test. Polls are short, since the test
+    /// ends only with those that the proxy carries.
     fn through(proxy: &Proxy, lease: Duration) -> Self {
-        Self { server: Server::of(&shared_url()), ..Self::on(&proxy.url(), None, lease) }
-    }
-
-    /// With polls that wait no longer than this.
-    fn waiting(mut self, wait: Duration) -> Self {
-        self.transport.sqs = self.transport.sqs.wait(wait);
-        self
+        let mut through = Self::on(&proxy.url(), None, lease);
+        through.server = Server::of(&shared_url());
+        through.transport.sqs = through.transport.sqs.clone().wait(Duration::from_secs(1));
+        through
     }
 
     /// Makes a queue as somebody else would, to be deleted at the end, and answers with its ARN.

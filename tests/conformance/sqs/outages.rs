@@ -40,7 +40,7 @@ pub(crate) async fn cut_connections_lose_and_double_nothing() {
 /// A poll that is never answered is given up, and health is red until another is.
 pub(crate) async fn silent_poll_is_given_up() {
     let proxy = Proxy::to(&shared_url()).await;
-    let broker = Standard::through(&proxy, Standard::SHORT_LEASE).waiting(Duration::from_secs(1));
+    let broker = Standard::through(&proxy, Standard::SHORT_LEASE);
     let trial = Trial::on("silent_poll_is_given_up", broker).await;
     let running = trial.run(trial.consumer(&Script::plain()));
     trial.publish(body(1)).await;
