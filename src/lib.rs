@@ -38,7 +38,8 @@
 //! |---|---|
 //! | write a handler | [`idempotent`], [`Event`](macro@Event), [`KeyPart`](macro@KeyPart), [`State`], [`Key`], [`Delivery`] |
 //! | run it | [`Consumer`], [`RetryPolicy`], [`Health`], [`Shutdown`] |
-//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, `inboxed::sqs`, behind the features of their names |
+//! | see beforehand whether it starts | [`Consumer::check`], [`Finding`], [`Check`]; [`topology`] makes what is missing |
+//! | reach a broker | [`Broker`] by its URL; [`memory`] in the process; `inboxed::nats`, `inboxed::sqs`, `inboxed::rabbitmq`, behind the features of their names |
 //! | take webhooks | `inboxed::http::Webhook`, behind the feature `http` |
 //! | decode other formats, share a source | [`Decode`], [`on`] |
 //! | open the inbox, look after dead letters | [`Inbox`], [`InboxOptions`], [`store::DeadLetters`] |
@@ -54,6 +55,8 @@ pub use inboxed_adapters::http;
 pub use inboxed_adapters::memory;
 #[cfg(feature = "nats")]
 pub use inboxed_adapters::nats;
+#[cfg(feature = "rabbitmq")]
+pub use inboxed_adapters::rabbitmq;
 #[cfg(feature = "sqs")]
 pub use inboxed_adapters::sqs;
 pub use inboxed_adapters::{Broker, BrokerPublisher, ConnectError};

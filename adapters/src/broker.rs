@@ -8,14 +8,17 @@ use std::sync::Arc;
 use inboxed_runtime::broker::{AnySource, AnyTransport, BrokerError, Outgoing, Publisher, Transport, Wanted};
 
 /// The features that stand for a broker, and the schemes of their URLs.
-const SCHEMES: [(&str, &str, bool); 4] = [
+const SCHEMES: [(&str, &str, bool); 6] = [
     ("memory", "memory", cfg!(feature = "memory")),
     ("nats", "nats", cfg!(feature = "nats")),
     ("tls", "nats", cfg!(feature = "nats")),
+    ("amqp", "rabbitmq", cfg!(feature = "rabbitmq")),
+    ("amqps", "rabbitmq-tls", cfg!(feature = "rabbitmq-tls")),
     ("sqs", "sqs", cfg!(feature = "sqs")),
 ];
 
-/// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`.
+/// A broker that is chosen by a URL when the program runs: `memory://`, `nats://localhost:4222`, `tls://user:password@host`,
+/// `sqs://`, `amqp://user:password@host/vhost`.
 ///
 /// Each adapter has a type of its own too, with more to set up.
 ///
@@ -45,6 +48,8 @@ enum Sending {
     Ready(BrokerPublisher),
     #[cfg(feature = "nats")]
     Nats(crate::nats::Nats),
+    #[cfg(feature = "rabbitmq")]
+    RabbitMq(crate::rabbitmq::RabbitMq),
 }
 
 /// Why a URL gives no broker. The URL isn't repeated: it may hold a password.
@@ -79,6 +84,10 @@ pub enum ConnectError {
     #[cfg(feature = "nats")]
     #[error(transparent)]
     Nats(#[from] crate::nats::NatsError),
+    /// RabbitMQ can't be reached, or refuses.
+    #[cfg(feature = "rabbitmq")]
+    #[error(transparent)]
+    RabbitMq(#[from] crate::rabbitmq::RabbitMqError),
     /// What SQS is to be reached by is incomplete, or can't be used.
     #[cfg(feature = "sqs")]
     #[error(transparent)]
@@ -104,6 +113,10 @@ impl Broker {
                 let nats = crate::nats::Nats::connect(url).await?;
                 Ok(Self { sending: Sending::Nats(nats.clone()), ..Self::from_transport(nats) })
             }
+            #[cfg(feature = "rabbitmq")]
+            "amqp" => Self::rabbitmq(url).await,
+            #[cfg(feature = "rabbitmq-tls")]
+            "amqps" => Self::rabbitmq(url).await,
             #[cfg(feature = "sqs")]
             "sqs" => {
                 let sqs = crate::sqs::Sqs::new(url)?;
@@ -111,6 +124,12 @@ impl Broker {
             }
             _ => Err(unavailable(scheme)),
         }
+    }
+
+    #[cfg(feature = "rabbitmq")]
+    async fn rabbitmq(url: &str) -> Result<Self, ConnectError> {
+        let rabbitmq = crate::rabbitmq::RabbitMq::connect(url).await?;
+        Ok(Self { sending: Sending::RabbitMq(rabbitmq.clone()), ..Self::from_transport(rabbitmq) })
     }
 
     /// The same type for a broker that was set up by hand.
@@ -124,7 +143,7 @@ impl Broker {
         self
     }
 
-    /// Publishes to this broker, over a connection of its own.
+    /// Publishes to this broker, over another connection than the consumers'.
     ///
     /// # Errors
     /// [`ConnectError`]; [`ConnectError::NoPublisher`] if the broker was set up by hand.
@@ -147,6 +166,8 @@ impl Broker {
             Sending::Ready(publisher) => Ok(publisher.clone()),
             #[cfg(feature = "nats")]
             Sending::Nats(nats) => Ok(BrokerPublisher::new(nats.publisher().await?)),
+            #[cfg(feature = "rabbitmq")]
+            Sending::RabbitMq(rabbitmq) => Ok(BrokerPublisher::new(rabbitmq.publisher().await?)),
         }
     }
 }

@@ -7,6 +7,8 @@ pub mod http;
 pub mod memory;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "rabbitmq")]
+pub mod rabbitmq;
 #[cfg(feature = "sqs")]
 pub mod sqs;
 

@@ -1,17 +1,16 @@
-//! Orders are placed, and each is to be shipped once: over any broker and any database, by their URLs.
+//! Orders are placed, and each is to be shipped once: over any broker and any database, by their features and URLs.
 //!
 //! `fulfilment consume BROKER DATABASE` ships until Ctrl-C; `… publish …` places orders; `… demo …` does both, and counts.
 
 use std::time::{Duration, Instant, SystemTime};
 
-use inboxed::memory::Memory;
-use inboxed::nats::Nats;
+use inboxed::broker::{BrokerError, Outgoing, Publisher as _};
 use inboxed::store::Store;
-use inboxed::{Broker, Consumer, Inbox, InboxConnection, idempotent};
+use inboxed::{Broker, BrokerPublisher, Consumer, Inbox, InboxConnection, idempotent};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The source: with NATS a stream of this name, which the first consumer makes.
+/// The source: a stream or a queue of this name.
 const ORDERS: &str = "fulfilment-orders";
 /// How many orders are placed at once; the demo places as many again after its deploy.
 const HALF: i64 = 100;
@@ -85,12 +84,10 @@ async fn run<Db: Store>(
     app: impl AsyncFn() -> Result<Consumer<Db>>,
     shipped: impl AsyncFn(i64) -> Result<(i64, i64)>,
 ) -> Result<()> {
-    // The broker in the process repeats some deliveries by itself.
-    let memory = url.starts_with("memory:").then(|| Memory::builder().duplicates(0.1).lose_acks(0.1).build());
-    let broker = match &memory {
-        Some(memory) => Broker::from_transport(memory.clone()),
-        None => Broker::connect(url).await?,
-    };
+    let broker = connect(url).await?;
+    for created in app().await?.create_topology(&broker).await? {
+        println!("made: {created}");
+    }
     // Numbers that no earlier run has used.
     let first = i64::try_from(SystemTime::UNIX_EPOCH.elapsed()?.as_millis())?;
     match what {
@@ -99,14 +96,14 @@ async fn run<Db: Store>(
             app().await?.run(broker).await?;
             println!("ended: what was begun is finished, the rest is given back");
         }
-        "publish" => println!("{HALF} orders in {} messages", place(memory.as_ref(), url, first).await?),
+        "publish" => println!("{HALF} orders in {} messages", place(&broker.publisher().await?, first).await?),
         "demo" => {
-            let mut messages = 0;
+            let (publisher, mut messages) = (broker.publisher().await?, 0);
             for half in 0..2 {
                 let (app, broker, began) = (app().await?, broker.clone(), Instant::now());
                 let shutdown = app.shutdown();
                 let running = tokio::spawn(async move { app.run(broker).await });
-                messages += place(memory.as_ref(), url, first + half * HALF).await?;
+                messages += place(&publisher, first + half * HALF).await?;
                 // A deploy doesn't wait: what the first process gives back is the second one's.
                 while half == 1 && shipped(first).await?.1 < 2 * HALF && began.elapsed() < Duration::from_mins(1) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -124,25 +121,27 @@ async fn run<Db: Store>(
     Ok(())
 }
 
+/// The broker of a URL. The one in the process repeats some deliveries by itself.
+async fn connect(url: &str) -> Result<Broker> {
+    #[cfg(feature = "memory")]
+    if url.starts_with("memory:") {
+        let memory = inboxed::memory::Memory::builder().duplicates(0.1).lose_acks(0.1).build();
+        return Ok(Broker::from_transport(memory.clone()).with_publisher(memory));
+    }
+    Ok(Broker::connect(url).await?)
+}
+
 /// Publishes orders, every fifth twice, as a producer does that isn't sure; answers with the number of messages.
-async fn place(memory: Option<&Memory>, url: &str, first: i64) -> Result<usize> {
+async fn place(publisher: &BrokerPublisher, first: i64) -> Result<usize> {
     let orders = (first..first + HALF).flat_map(|order| vec![order; if order % 5 == 0 { 2 } else { 1 }]);
     let messages = orders.map(|order| format!(r#"{{"order_id":{order},"parcels":{}}}"#, 1 + order % 3));
     let messages = messages.collect::<Vec<_>>();
-    if let Some(memory) = memory {
-        for message in &messages {
-            memory.publish(ORDERS, message.clone());
-        }
-        return Ok(messages.len());
-    }
-    let nats = Nats::new(url)?;
-    let mut publisher = nats.publisher().await?;
     for message in &messages {
-        // After an error nobody knows whether the message is there: it may be there twice then.
-        while let Err(error) = publisher.publish(ORDERS, message.clone(), ()).await {
-            eprintln!("again: {error}");
+        // Nobody knows then whether the message is there: it may be there twice.
+        while let Err(error) = publisher.publish(ORDERS, Outgoing::new(message.clone())).await {
+            let BrokerError::Unreachable(reason) = error else { return Err(error.into()) };
+            eprintln!("again: {reason}");
             tokio::time::sleep(Duration::from_millis(500)).await;
-            publisher = nats.publisher().await?;
         }
     }
     Ok(messages.len())

@@ -12,6 +12,7 @@ use crate::broker::Wanted;
 use crate::decode::Json;
 use crate::deliver::Deliveries;
 use crate::fault::Faults;
+use crate::finding::Check;
 use crate::handler::{Handler, Spec};
 use crate::health::{Health, SourceHealth};
 use crate::options::{Options, UnknownType};
@@ -149,6 +150,15 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// rolled back and given back.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.options.grace = grace;
+        self
+    }
+
+    /// Starts although the doctor finds errors of this kind; they are logged as warnings. [`Consumer::check`] tells what there
+    /// is to allow, and a start that is refused names it.
+    ///
+    /// [`Check::Handlers`], [`Check::Inbox`] and [`Check::Source`] can't be allowed: nothing runs against them.
+    pub fn allow(mut self, check: Check) -> Self {
+        self.options.allowed.push(check);
         self
     }
 

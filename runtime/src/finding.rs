@@ -2,11 +2,18 @@
 
 use std::fmt;
 
-/// What was held against what. An error of it refuses the start, unless it is allowed by this name.
+/// What was held against what. An error of it refuses the start, unless [`Consumer::allow`](crate::Consumer::allow) names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Check {
-    /// The lease of a delivery against the handler's timeout, where the broker can't extend a lease.
+    /// The handlers against each other, and against what the inbox knows of them. Can't be allowed.
+    Handlers,
+    /// The inbox's tables and its server. Can't be allowed here; [`InboxOptions::allow`](crate::InboxOptions::allow) names the
+    /// risks of a server.
+    Inbox,
+    /// Whether the source can be opened. Can't be allowed.
+    Source,
+    /// The lease of a delivery: against the handler's timeout, where it isn't extended, or too short to be extended in time.
     Lease,
     /// How long the broker keeps a message, dead letters of its own included, against how long claims are kept.
     Retention,
@@ -22,6 +29,12 @@ pub enum Check {
     Settings,
 }
 
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
@@ -29,6 +42,15 @@ pub enum Severity {
     Warning,
     /// Messages would be lost, buried while healthy, or stand still: the start is refused.
     Error,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Warning => "warning",
+            Self::Error => "error",
+        })
+    }
 }
 
 /// One finding: what was found, what was wanted, and the cure.
@@ -69,4 +91,10 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.subject, self.found, self.cure)
     }
+}
+
+/// One line for all errors, each with the name that allows it.
+pub(crate) fn list(errors: &[Finding]) -> String {
+    let line = |error: &Finding| format!("{error}, or accept it by `.allow(Check::{})`", error.check);
+    errors.iter().map(line).collect::<Vec<_>>().join("; ")
 }

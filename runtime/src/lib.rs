@@ -11,6 +11,7 @@ mod clock;
 mod consumer;
 mod decode;
 mod deliver;
+mod doctor;
 mod erased;
 mod error;
 mod failure;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::finding::Check;
 use crate::handler::Spec;
 use crate::retry::RetryPolicy;
-use crate::run_error::RunError;
 
 /// What becomes of a message that no handler takes: its type is unknown here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub suspect_after: u32,
     pub keep_leases: bool,
     pub grace: Duration,
+    /// What the doctor finds of these is no error.
+    pub allowed: Vec<Check>,
 }
 
 impl Default for Options {
@@ -46,6 +48,7 @@ impl Default for Options {
             suspect_after: 3,
             keep_leases: true,
             grace: Duration::from_secs(25),
+            allowed: Vec::new(),
         }
     }
 }
@@ -59,15 +62,6 @@ impl Options {
     /// How long a handler's claims are kept.
     pub(crate) fn retention_of(&self, spec: &Spec) -> Duration {
         spec.retention.unwrap_or(self.retention)
-    }
-
-    /// Refuses a retention that ends before the last duplicate may come.
-    pub(crate) fn check_retention(&self, consumer: &str, spec: &Spec, horizon: Duration) -> Result<(), RunError> {
-        let retention = self.retention_of(spec);
-        if retention < horizon {
-            return Err(RunError::Retention { consumer: consumer.to_owned(), retention, horizon });
-        }
-        Ok(())
     }
 }
 

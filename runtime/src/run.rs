@@ -11,8 +11,9 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use crate::arrival::{Arrival, Settling, settle};
-use crate::broker::{BrokerError, Capabilities, Incoming, Settlement, Source, Transport, Wanted};
+use crate::broker::{BrokerError, Incoming, Settlement, Source, Transport};
 use crate::consumer::Consumer;
+use crate::doctor::{Opened, conclude};
 use crate::erased::{AnySettler, Erased, Token};
 use crate::health::Health;
 use crate::lease::LeaseKeeper;
@@ -55,15 +56,21 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// [`RunError`], which says what refused the start or ended a source.
     pub async fn run_until<T: Transport>(&self, transport: T, until: impl Future<Output = ()>) -> Result<(), RunError> {
         let transport = Arc::new(transport);
-        let open = |run: &Arc<Run<Db>>| {
+        let run = self.begin(self.pipeline_at_broker().await?);
+        let opening = async {
+            let opened = self.open_sources(&*transport).await;
+            let findings = opened.iter().flat_map(|opened| opened.findings.iter().cloned());
+            let findings = self.own_findings().into_iter().chain(findings).collect::<Vec<_>>();
+            let opened = opened.into_iter().map(Opened::unless_refused).collect::<Result<Vec<_>, _>>()?;
+            conclude(findings, &mut Vec::new())?;
             let mut sources = JoinSet::new();
-            for name in self.sources() {
-                let (run, transport, wanted) = (Arc::clone(run), Arc::clone(&transport), self.wanted(&name));
-                sources.spawn(async move { run.consume(&*transport, &name, &wanted).await });
+            for opened in opened {
+                let (run, transport) = (Arc::clone(&run), Arc::clone(&transport));
+                sources.spawn(async move { run.consume(&*transport, opened).await });
             }
-            sources
+            Ok(sources)
         };
-        self.run_sources(open, until).await
+        self.run_sources(&run, opening, until).await
     }
 
     /// Looks after the inbox of a process that only [delivers](Self::deliver), until SIGTERM, SIGINT or
@@ -81,14 +88,13 @@ impl<Db: Store, S> Consumer<Db, S> {
     /// # Errors
     /// [`RunError`], which says what refused the start.
     pub async fn run_without_broker_until(&self, until: impl Future<Output = ()>) -> Result<(), RunError> {
-        let open = |run: &Arc<Run<Db>>| {
-            let stop = run.stop.clone();
-            JoinSet::from_iter([async move {
-                stop.cancelled().await;
-                Ok(())
-            }])
+        let run = self.begin(self.pipeline().await?);
+        let stop = run.stop.clone();
+        let waiting = async move {
+            stop.cancelled().await;
+            Ok(())
         };
-        self.run_sources(open, until).await
+        self.run_sources(&run, std::future::ready(Ok(JoinSet::from_iter([waiting]))), until).await
     }
 
     /// A signal ends the process, and so all that watches this consumer's shutdown.
@@ -97,30 +103,30 @@ impl<Db: Store, S> Consumer<Db, S> {
         self.stop.cancel();
     }
 
-    async fn run_sources(
-        &self,
-        open: impl FnOnce(&Arc<Run<Db>>) -> JoinSet<Result<(), RunError>>,
-        until: impl Future<Output = ()>,
-    ) -> Result<(), RunError> {
-        let pipeline = Arc::clone(self.pipeline().await?);
-        let stop = self.stop.child_token();
-        // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
-        let _stopped_when_dropped = stop.clone().drop_guard();
-        let run = Arc::new(Run {
+    fn begin(&self, pipeline: &Arc<Pipeline<Db>>) -> Arc<Run<Db>> {
+        Arc::new(Run {
             health: self.health(),
             service: Arc::clone(&self.service),
             tasks: TaskTracker::new(),
-            stop: stop.clone(),
+            stop: self.stop.child_token(),
             end: CancellationToken::new(),
-            pipeline,
-        });
+            pipeline: Arc::clone(pipeline),
+        })
+    }
 
-        let mut sources = open(&run);
-        let mut upkeep = JoinSet::new();
-        upkeep.spawn(Arc::clone(&run).redrive());
-        upkeep.spawn(Arc::clone(&run).prune());
-
+    async fn run_sources(
+        &self,
+        run: &Arc<Run<Db>>,
+        opening: impl Future<Output = Result<JoinSet<Result<(), RunError>>, RunError>>,
+        until: impl Future<Output = ()>,
+    ) -> Result<(), RunError> {
+        // Whoever drops this future stops the fetching; messages that are being handled are finished all the same.
+        let _stopped_when_dropped = run.stop.clone().drop_guard();
+        let (mut sources, mut upkeep) = (JoinSet::new(), JoinSet::new());
         let worked_off = async {
+            sources = opening.await?;
+            upkeep.spawn(Arc::clone(run).redrive());
+            upkeep.spawn(Arc::clone(run).prune());
             all(&mut sources).await?;
             run.tasks.close();
             run.tasks.wait().await;
@@ -129,9 +135,9 @@ impl<Db: Store, S> Consumer<Db, S> {
         let ended = tokio::select! {
             ended = worked_off => ended,
             () = until => Ok(()),
-            () = stop.cancelled() => Ok(()),
+            () = run.stop.cancelled() => Ok(()),
         };
-        stop.cancel();
+        run.stop.cancel();
         let ended = ended.and(all(&mut sources).await);
         let grace = self.options.grace;
         tokio::join!(drain(&run.tasks, &run.end, grace), self.deliveries.drain(grace));
@@ -162,19 +168,14 @@ struct Run<Db: Store> {
 }
 
 impl<Db: Store> Run<Db> {
-    /// Opens a source and fetches from it; when the broker is lost, opens it again, for ever.
-    async fn consume<T: Transport>(
-        self: &Arc<Self>,
-        transport: &T,
-        name: &Arc<str>,
-        wanted: &Wanted,
-    ) -> Result<(), RunError> {
+    /// Fetches from a source; when the broker is lost, opens it again, for ever.
+    async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, opened: Opened<T::Source>) -> Result<(), RunError> {
+        let Opened { usage, mut source, findings: mut known } = opened;
+        let name = &usage.name;
         let mut wait = FASTEST;
         loop {
-            let error = match self.stop.run_until_cancelled(transport.open(name, wanted)).await {
-                None => return Ok(()),
-                Some(Ok(source)) => {
-                    self.check_horizon(&source.capabilities(), name)?;
+            let error = match source {
+                Ok(source) => {
                     self.health.source_up(name);
                     let opened_at = Instant::now();
                     let Err(error) = self.fetch(source, name, transport.system()).await else { return Ok(()) };
@@ -184,7 +185,7 @@ impl<Db: Store> Run<Db> {
                     }
                     error
                 }
-                Some(Err(error)) => error,
+                Err(error) => error,
             };
             match error {
                 BrokerError::Unreachable(_) => {}
@@ -200,6 +201,14 @@ impl<Db: Store> Run<Db> {
                 return Ok(());
             }
             wait = (wait * 2).min(SLOWEST);
+            source = match self.stop.run_until_cancelled(transport.open(name, &usage.wanted)).await {
+                None => return Ok(()),
+                Some(source) => source,
+            };
+            // Somebody may have changed the broker's settings meanwhile.
+            if let Ok(source) = &source {
+                conclude(usage.examine(source), &mut known)?;
+            }
         }
     }
 
@@ -214,8 +223,7 @@ impl<Db: Store> Run<Db> {
         let options = &self.pipeline.options;
         let settler: Arc<dyn AnySettler> = Arc::new(Erased(source.settler()));
         let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, options.keep_leases);
-        let places =
-            Arc::new(Semaphore::new(options.concurrency.saturating_add(options.prefetch).min(Semaphore::MAX_PERMITS)));
+        let places = Arc::new(Semaphore::new(options.in_flight().min(Semaphore::MAX_PERMITS)));
         let running = Arc::new(Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)));
         loop {
             let free = async {
@@ -258,17 +266,6 @@ impl<Db: Store> Run<Db> {
         }
     }
 
-    /// A duplicate that comes when its claim is pruned would run again.
-    fn check_horizon(&self, capabilities: &Capabilities, source: &Arc<str>) -> Result<(), RunError> {
-        let options = &self.pipeline.options;
-        let Some(horizon) = capabilities.retention.max(options.horizon) else {
-            tracing::warn!(%source, "the broker keeps messages without end: declare by `.horizon(…)` how late a duplicate may come");
-            return Ok(());
-        };
-        let mut routes = self.pipeline.routes.0.iter().filter(|route| route.route.source == *source);
-        routes.try_for_each(|route| options.check_retention(&route.name, &route.handler.spec(), horizon))
-    }
-
     /// Takes the dead letters that were sent back, for as long as the consumer runs.
     async fn redrive(self: Arc<Self>) {
         while !self.stop.is_cancelled() {
@@ -283,8 +280,7 @@ impl<Db: Store> Run<Db> {
         }
     }
 
-    /// Prunes claims beyond their retention, at moments that differ between processes.
-    /// Prunes what is beyond its retention, and reads the database's clock anew.
+    /// Prunes what is beyond its retention, at moments that differ between processes, and reads the database's clock anew.
     async fn prune(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PRUNE_EVERY.mul_f64(0.5 + fastrand::f64())).await;

@@ -1,8 +1,7 @@
 //! Why a consumer can't start, or ended.
 
-use std::time::Duration;
-
 use crate::broker::BrokerError;
+use crate::finding::Finding;
 use crate::store::StartError;
 
 /// Why a consumer can't start, or ended.
@@ -36,19 +35,10 @@ pub enum RunError {
     /// No handler takes this source's messages.
     #[error("no handler is registered for `{0}`")]
     UnknownSource(String),
-    /// Duplicates may come when their claims are gone.
-    #[error(
-        "claims of `{consumer}` are kept for {retention:?}, but a duplicate may come after {horizon:?}: raise the \
-         retention, or lower what the broker and the producer keep"
-    )]
-    Retention {
-        /// The handler.
-        consumer: String,
-        /// How long its claims are kept.
-        retention: Duration,
-        /// How late the last duplicate may come.
-        horizon: Duration,
-    },
+    /// The settings of the broker and of the consumer disagree: these are all the errors among what
+    /// [`Consumer::check`](crate::Consumer::check) finds.
+    #[error("messages would be lost, buried, run again or stand still: {}", crate::finding::list(.0))]
+    Findings(Vec<Finding>),
     /// A source can't be used.
     #[error("source `{name}`: {error}")]
     Source {

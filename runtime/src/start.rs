@@ -7,27 +7,66 @@ use tokio::sync::OnceCell;
 
 use crate::clock::Clock;
 use crate::consumer::Consumer;
+use crate::doctor::conclude;
+use crate::finding::{Check, Finding};
 use crate::in_flight::InFlight;
 use crate::outage::Outage;
 use crate::pipeline::Pipeline;
 use crate::route::{AnyHandler, Registered, Routes};
 use crate::run_error::RunError;
-use crate::store::{ConsumerId, Registration, StartError, Store};
+use crate::store::{ConsumerId, Registration, StartError, Store, UNROUTED};
 
 impl<Db: Store, S> Consumer<Db, S> {
-    /// Checks the tables and registers the handlers, once.
+    /// Checks all that can be checked without a broker, and registers the handlers, once.
     pub(crate) async fn pipeline(&self) -> Result<&Arc<Pipeline<Db>>, RunError> {
+        let start = async {
+            conclude(self.own_findings(), &mut Vec::new())?;
+            self.start().await
+        };
+        self.started.get_or_try_init(|| start).await
+    }
+
+    /// The same for a start that hears its findings together with those of its sources.
+    pub(crate) async fn pipeline_at_broker(&self) -> Result<&Arc<Pipeline<Db>>, RunError> {
         self.started.get_or_try_init(|| self.start()).await
     }
 
     async fn start(&self) -> Result<Arc<Pipeline<Db>>, RunError> {
-        self.check_routes()?;
-        self.check_horizon()?;
-        self.inbox.check_risks().await?;
-        self.inbox.verify().await.map_err(StartError::from)?;
+        if let Some(refusal) = self.refusals().await.into_iter().next() {
+            return Err(refusal);
+        }
         let clock = Clock::default();
         clock.set(self.inbox.now().await.map_err(StartError::Database)?);
+        let (registrations, places) = self.registrations();
+        let mut ids = self.inbox.register(&registrations).await.map_err(StartError::from)?;
+        let unrouted = ids.pop().ok_or(RunError::NoHandler)?;
+        conclude(self.orphans().await?, &mut Vec::new())?;
+        Ok(self.assemble(&places.into_iter().map(|place| ids[place]).collect::<Vec<_>>(), unrouted, clock))
+    }
 
+    /// Why no start can be, in the order in which it is looked for. It ends early where the rest can't be looked at.
+    pub(crate) async fn refusals(&self) -> Vec<RunError> {
+        let mut refusals = self.refused_routes();
+        let routed = refusals.is_empty();
+        match self.inbox.check_risks().await {
+            Ok(()) => {}
+            Err(risks @ StartError::Risks(_)) => refusals.push(risks.into()),
+            Err(unread) => {
+                refusals.push(unread.into());
+                return refusals;
+            }
+        }
+        if let Err(unfit) = self.inbox.verify().await {
+            refusals.push(StartError::from(unfit).into());
+        } else if routed {
+            let misfits = self.inbox.misfits(&self.registrations().0).await;
+            refusals.extend(misfits.into_iter().map(|misfit| StartError::from(misfit).into()));
+        }
+        refusals
+    }
+
+    /// The consumers as they are registered, the one of unrouted messages last, and the place there of each handler.
+    fn registrations(&self) -> (Vec<Registration>, Vec<usize>) {
         // A handler may stand on several sources: it is one consumer with all of them.
         let mut registrations: Vec<Registration> = Vec::new();
         let mut places = Vec::new();
@@ -50,11 +89,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             }
         }
         registrations.push(Registration::unrouted(&self.service));
-        let mut ids = self.inbox.register(&registrations).await.map_err(StartError::from)?;
-        let unrouted = ids.pop().ok_or(RunError::NoHandler)?;
-        self.warn_of_orphans(&registrations).await?;
-
-        Ok(self.assemble(&places.into_iter().map(|place| ids[place]).collect::<Vec<_>>(), unrouted, clock))
+        (registrations, places)
     }
 
     /// The pipeline of the handlers under their numbers in the inbox.
@@ -87,47 +122,42 @@ impl<Db: Store, S> Consumer<Db, S> {
     }
 
     /// Each message has one handler, and two handlers never share a namespace.
-    fn check_routes(&self) -> Result<(), RunError> {
+    fn refused_routes(&self) -> Vec<RunError> {
+        let mut refused = Vec::new();
         if self.handlers.is_empty() {
-            return Err(RunError::NoHandler);
+            refused.push(RunError::NoHandler);
         }
         for (index, (route, handler)) in self.handlers.iter().enumerate() {
             let before = &self.handlers[..index];
             if before.iter().any(|(known, _)| known == route || (known.source == route.source && known.only.is_none()))
             {
-                return Err(RunError::Ambiguous { from: route.source.to_string() });
+                refused.push(RunError::Ambiguous { from: route.source.to_string() });
             }
             let consumer = handler.spec().consumer;
             let other = |known: &dyn AnyHandler<Db>| known.function() != handler.function();
             if before.iter().any(|(_, known)| known.spec().consumer == consumer && other(&**known)) {
-                return Err(RunError::SameName { consumer: consumer.to_owned() });
+                refused.push(RunError::SameName { consumer: consumer.to_owned() });
             }
         }
-        Ok(())
-    }
-
-    /// The declared horizon holds without a broker too; what a broker keeps is known when its source is open.
-    fn check_horizon(&self) -> Result<(), RunError> {
-        let Some(horizon) = self.options.horizon else { return Ok(()) };
-        self.handlers.iter().map(|(_, handler)| handler.spec()).try_for_each(|spec| {
-            let consumer = format!("{}/{}", self.service, spec.consumer);
-            self.options.check_retention(&consumer, &spec, horizon)
-        })
+        refused
     }
 
     /// A renamed function begins a new history without a word; its old name is then left over.
-    async fn warn_of_orphans(&self, registrations: &[Registration]) -> Result<(), RunError> {
+    pub(crate) async fn orphans(&self) -> Result<Vec<Finding>, RunError> {
         let prefix = format!("{}/", self.service);
-        for registered in self.inbox.registered().await.map_err(StartError::from)? {
-            let Some(handler) = registered.name.strip_prefix(&prefix) else { continue };
-            if registrations.iter().all(|known| known.handler != handler) {
-                tracing::warn!(
-                    consumer = %registered.name,
-                    "the inbox knows this consumer, and no handler here has its name: if it was renamed, its old \
-                     messages run again unless `consumer = \"{handler}\"` keeps the name"
-                );
+        let registered = self.inbox.registered().await.map_err(StartError::from)?;
+        let orphans = registered.into_iter().filter_map(|registered| {
+            let handler = registered.name.strip_prefix(&prefix)?;
+            let known = |(_, known): &(_, Arc<dyn AnyHandler<Db>>)| known.spec().consumer == handler;
+            if handler == UNROUTED || self.handlers.iter().any(known) {
+                return None;
             }
-        }
-        Ok(())
+            let cure = format!(
+                "if it was renamed, keep its name by `consumer = \"{handler}\"`, or its old messages run again"
+            );
+            let found = "the inbox knows this consumer, and no handler here has its name";
+            Some(Finding::warning(Check::Handlers, registered.name.clone(), found, cure))
+        });
+        Ok(orphans.collect())
     }
 }

@@ -12,7 +12,7 @@ const MARK_EVERY: Duration = Duration::from_secs(1);
 const MARK_TRIES: u32 = 3_600;
 
 /// How many start markers without an end make a message poison.
-const POISON_STARTS: u32 = 2;
+pub(crate) const POISON_STARTS: u32 = 2;
 
 impl<Db: Store> Pipeline<Db> {
     /// Parts the messages that were redelivered often without a recorded failure: one of them may kill the process.

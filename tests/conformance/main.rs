@@ -10,7 +10,8 @@
 //! | `reconnect` | `persistent` | refused by `memory`, which ends with its process |
 //! | `unacked_blocks`, `order_by_key` | `ordered` | for NATS with a durable that hands out one message at a time |
 //! | `too_old`, `clock_skew` | whether a publisher dates its messages | refused by NATS, whose server does |
-//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting` | a server that keeps settings, and connections to cut | `own` of each |
+//! | `topology_missing` | whether a source's first consumer makes it | refused by a broker that makes nothing unasked |
+//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting`, `settings_…` | a server that keeps settings, and connections to cut | `own` of each |
 //! | `channel_only_closed` | channels that are closed alone | NATS has none: its connection is the channel |
 //! | `crash_points`, `suspect` | feature `testing` | by ending the message's task; `x07` kills the process, which would take `memory` with it |
 //! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
@@ -154,6 +155,8 @@ mod on_nats {
             settings::topology_conflicting,
             settings::topology_made_otherwise,
             settings::topology_of_existing_only,
+            settings::settings_are_found_and_accepted_by_name,
+            settings::settings_changed_while_it_runs_end_the_consumer,
             settings::n06_cap_at_the_concurrency_is_refused,
             settings::n01_wait_in_the_wrong_unit_is_refused,
             settings::what_is_missing_is_named,

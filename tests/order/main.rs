@@ -11,6 +11,7 @@ mod classes;
 mod commit;
 mod copies;
 mod deliver;
+mod doctor;
 mod failures;
 mod leases;
 mod outage;

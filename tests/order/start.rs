@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use inboxed::memory::Memory;
 use inboxed::store::{RegistryError, Risk, SchemaError};
-use inboxed::{Consumer, Inbox, Outcome, RunError, StartError, idempotent, on};
+use inboxed::{Check, Consumer, Inbox, Outcome, RunError, StartError, idempotent, on};
 use sqlx::{Sqlite, SqliteConnection};
 
 use super::support::{Order, Shop, deliver, effect, order, record};
@@ -121,7 +121,8 @@ async fn declared_horizon_is_held_against_the_retention_without_a_broker_too() {
     let shop = Shop::open().await;
     let consumer = shop.consumer().horizon(Duration::from_hours(2)).handle("orders", forgets_soon);
     let error = consumer.deliver("orders", order(7), ()).await.unwrap_err();
-    assert!(matches!(&error, RunError::Retention { consumer, .. } if consumer == "shop/forgets_soon"), "{error}");
+    let RunError::Findings(findings) = &error else { panic!("{error}") };
+    assert_eq!((findings[0].check, &*findings[0].subject), (Check::Retention, "shop/forgets_soon"));
     assert_eq!(shop.effects().await, 0);
 }
 

@@ -1,9 +1,10 @@
-//! The durable: made if it isn't there, held against what is wanted if it is.
+//! The durable: made if it isn't there, held against what would be made if that is asked for.
 
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, Config, Info};
+use inboxed_runtime::Finding;
 use inboxed_runtime::broker::Wanted;
 
 use super::api::ALREADY_THERE;
@@ -11,12 +12,7 @@ use super::connection::Connection;
 use super::error::NatsError;
 use super::options::Options;
 use super::place::Place;
-
-/// A shorter lease ends while an extension is on its way.
-const SHORTEST_LEASE: Duration = Duration::from_millis(100);
-
-/// A shorter lease than this is worth a warning: one slow moment of the network, and messages come twice.
-const SHORT_LEASE: Duration = Duration::from_secs(5);
+use super::settings;
 
 /// A durable that can be consumed.
 #[derive(Clone, Debug)]
@@ -25,10 +21,14 @@ pub(super) struct Durable {
     pub(super) lease: Duration,
     /// The cap on messages that are delivered and not acknowledged, if there is one.
     pub(super) cap: Option<usize>,
+    /// After how many deliveries the server gives a message up, if it does.
+    pub(super) limit: Option<u32>,
     /// The most that one pull may ask for.
     pub(super) most: usize,
     /// The longest that one pull may wait.
     pub(super) longest: Option<Duration>,
+    /// What is amiss with it and its stream.
+    pub(super) findings: Vec<Finding>,
 }
 
 /// The durable as it would be made for a place.
@@ -45,9 +45,10 @@ fn wished(place: &Place, wanted: &Wanted, options: &Options) -> Config {
     }
 }
 
-/// Finds the durable, or makes it where that is allowed, and checks what the server says of it.
+/// Finds a source's durable, or makes it where that is allowed, and reads what the server says of it.
 pub(super) async fn open(
     server: &Connection,
+    source: &str,
     place: &Place,
     wanted: &Wanted,
     options: &Options,
@@ -60,7 +61,8 @@ pub(super) async fn open(
         }
         None => make(server, place, &wished(place, wanted, options)).await?.0,
     };
-    check(&found, place, wanted, options)
+    settings::refuse(&found, place)?;
+    Ok(settings::read(&found, place, source, wanted, options))
 }
 
 /// Makes the durable if it isn't there, and answers whether it was made. One that differs is an error.
@@ -125,95 +127,11 @@ fn differences(found: &Config, wished: &Config, options: &Options) -> Vec<String
 }
 
 /// The subjects that a durable hands out, all of the stream's without any.
-fn filters(config: &Config) -> Vec<&str> {
+pub(super) fn filters(config: &Config) -> Vec<&str> {
     let one = (!config.filter_subject.is_empty()).then_some(&config.filter_subject);
     config.filter_subjects.iter().chain(one).map(String::as_str).collect()
 }
 
-fn wrong(place: &Place, difference: String) -> NatsError {
+pub(super) fn wrong(place: &Place, difference: String) -> NatsError {
     NatsError::Durable { stream: place.stream.name.clone(), durable: place.durable.clone(), difference }
-}
-
-/// Refuses what would lose messages or stand still, and warns of what would repeat them.
-fn check(config: &Config, place: &Place, wanted: &Wanted, options: &Options) -> Result<Durable, NatsError> {
-    let refuse = |difference: String| Err(wrong(place, difference));
-    let warn = |what: &str, cure: &str| {
-        tracing::warn!(stream = %place.stream.name, durable = %place.durable, "the durable {what}: {cure}");
-    };
-    let edit = format!("`nats consumer edit {} {}", place.stream.name, place.durable);
-
-    if let Some(subject) = config.deliver_subject.as_ref().filter(|subject| !subject.is_empty()) {
-        return refuse(format!("pushes to `{subject}`, and a pull consumer is needed: name another by `.durable(…)`"));
-    }
-    if config.ack_policy != AckPolicy::Explicit {
-        return refuse(format!(
-            "has the acknowledgement policy `{}`, under which messages are lost; `explicit` is needed: name another by \
-             `.durable(…)`",
-            format!("{:?}", config.ack_policy).to_ascii_lowercase()
-        ));
-    }
-    if config.headers_only {
-        return refuse("delivers headers only, and handlers need the body: name another by `.durable(…)`".to_owned());
-    }
-    let filters = filters(config);
-    if filters != place.subject.as_deref().into_iter().collect::<Vec<_>>() {
-        let asked = place.subject.as_deref().unwrap_or("all of the stream");
-        return refuse(format!(
-            "filters {filters:?}, and {asked} is wanted: name another by `.durable(…)`, or what it filters by \
-             `Binding::subject(…)`"
-        ));
-    }
-    if config.max_deliver > 0 {
-        if !options.allow_max_deliver {
-            return refuse(format!(
-                "gives a message up after {0} deliveries, restarts included, and nobody sees it again; the attempts of \
-                 a handler are counted in the inbox: lift the limit by {edit} --max-deliver=-1`, or accept it by \
-                 `.allow_max_deliver()`",
-                config.max_deliver
-            ));
-        }
-        let what = format!("gives a message up after {} deliveries, restarts included", config.max_deliver);
-        warn(&what, &format!("lift the limit by {edit} --max-deliver=-1`"));
-    }
-    let in_flight = wanted.in_flight;
-    let cap = usize::try_from(config.max_ack_pending).ok().filter(|cap| *cap > 0);
-    match cap {
-        // One at a time keeps the order, whatever the concurrency is.
-        Some(1) => {}
-        Some(cap) if cap <= in_flight => {
-            return refuse(format!(
-                "hands out at most {cap} unacknowledged messages (max_ack_pending), and this process alone takes \
-                 {in_flight}, beside delayed retries: raise it by {edit} --max-pending={}`, or lower the concurrency",
-                in_flight.saturating_mul(20).max(1_000)
-            ));
-        }
-        _ => {}
-    }
-    let shortest = config.backoff.iter().copied().min().unwrap_or(config.ack_wait);
-    let lease = if shortest.is_zero() { options.ack_wait } else { shortest };
-    if lease < SHORTEST_LEASE {
-        return refuse(format!(
-            "takes a message back after {lease:?}, and that can't be kept up over a network, where {SHORTEST_LEASE:?} is \
-             the least: set the acknowledgement wait by {edit} --wait=30s`"
-        ));
-    }
-    if !config.backoff.is_empty() {
-        let what = format!(
-            "has a backoff that overrides its acknowledgement wait of {:?}: a message is taken back after {lease:?}",
-            config.ack_wait
-        );
-        warn(&what, "make it without a backoff; retries are delayed by the consumer's own policy");
-    } else if lease < SHORT_LEASE {
-        let what = format!("takes a message back after {lease:?}, and less than {SHORT_LEASE:?} is short");
-        warn(&what, &format!("set the acknowledgement wait by {edit} --wait=30s`"));
-    }
-    if !config.inactive_threshold.is_zero() {
-        warn(
-            &format!("is deleted when nobody pulls for {:?}", config.inactive_threshold),
-            "lift that, or each longer stop replays the stream",
-        );
-    }
-    let most = usize::try_from(config.max_batch).ok().filter(|most| *most > 0).unwrap_or(usize::MAX);
-    let longest = Some(config.max_expires).filter(|longest| !longest.is_zero());
-    Ok(Durable { lease, cap, most, longest })
 }

@@ -11,8 +11,8 @@
 //! | order | with a durable that hands out one message at a time: [`Nats::one_at_a_time`] |
 //!
 //! A source has a connection of its own, and a delivery belongs to it: when it ends, nothing more is said about the delivery,
-//! and the source is opened again. What the server is set up with is read at each opening, and refused or warned about if
-//! messages would be lost or stand still. Servers from 2.9 on will do.
+//! and the source is opened again. What the server is set up with is read at each opening, and is a
+//! [`Finding`](inboxed_runtime::Finding) if messages would be lost, come twice or stand still. Servers from 2.9 on will do.
 //!
 //! A message with a header that the NATS client can't read, one that isn't UTF-8 for one, ends the connection it comes on. It is
 //! then read from the stream by its number and handled like any other; but each of its deliveries costs a connection, and
@@ -39,6 +39,7 @@ mod options;
 mod place;
 mod publisher;
 mod pulls;
+mod settings;
 mod settler;
 mod source;
 mod unreadable;
@@ -55,7 +56,7 @@ use self::connection::Login;
 pub use self::error::NatsError;
 pub use self::options::Binding;
 use self::options::Options;
-use self::place::{Make, Place};
+use self::place::{Place, Purpose};
 pub use self::publisher::Publisher;
 pub use self::settler::{NatsSettler, NatsToken};
 pub use self::source::NatsSource;
@@ -162,13 +163,6 @@ impl Nats {
         self
     }
 
-    /// Accepts durables whose messages are given up after a number of deliveries, restarts included. Such a message stays in
-    /// the stream, and nobody sees it again.
-    pub fn allow_max_deliver(mut self) -> Self {
-        self.options.allow_max_deliver = true;
-        self
-    }
-
     fn place(&self, source: &str) -> Option<Place> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).get(source).cloned()
     }
@@ -188,16 +182,16 @@ impl Transport for Nats {
     async fn open(&self, name: &str, wanted: &Wanted) -> Result<NatsSource, BrokerError> {
         let server = self.login.connect(wanted.in_flight).await?;
         let before = self.place(name);
-        let make = Make::Opening(before.as_ref());
-        let place = place::find(&server, name, &wanted.service, &self.options, make).await?;
+        let purpose = Purpose::Opening(before.as_ref());
+        let place = place::find(&server, name, &wanted.service, &self.options, purpose).await?;
         self.remember(name, place.clone());
-        let durable = durable::open(&server, &place, wanted, &self.options).await?;
+        let durable = durable::open(&server, name, &place, wanted, &self.options).await?;
         Ok(NatsSource::open(server, name, &place, durable, wanted, self.suspicions.of(name)).await?)
     }
 
     async fn create(&self, name: &str, wanted: &Wanted) -> Result<Vec<String>, BrokerError> {
         let server = self.login.connect(0).await?;
-        let place = place::find(&server, name, &wanted.service, &self.options, Make::Asked).await?;
+        let place = place::find(&server, name, &wanted.service, &self.options, Purpose::Making).await?;
         let made = durable::create(&server, &place, wanted, &self.options).await?;
         let stream = &place.stream.name;
         let stream_made = place.made.then(|| format!("stream `{stream}`"));

@@ -46,7 +46,6 @@ pub(super) struct Options {
     pub(super) max_ack_pending: Option<usize>,
     pub(super) max_age: Duration,
     pub(super) existing_only: bool,
-    pub(super) allow_max_deliver: bool,
 }
 
 impl Default for Options {
@@ -58,7 +57,6 @@ impl Default for Options {
             max_ack_pending: None,
             max_age: Duration::from_hours(14 * 24),
             existing_only: false,
-            allow_max_deliver: false,
         }
     }
 }

@@ -21,12 +21,12 @@ pub(super) struct Place {
     pub(super) made: bool,
 }
 
-/// Whether a stream that isn't there is made.
+/// What a place is looked for, which decides whether a stream that isn't there is made.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Make<'a> {
-    /// It is asked for: what is there must be what would be made.
-    Asked,
-    /// For a source that is opened; where it was found the last time decides too.
+pub(super) enum Purpose<'a> {
+    /// To make it: what is there must be what would be made.
+    Making,
+    /// To open the source; where it was found the last time decides too.
     Opening(Option<&'a Place>),
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn find(
     source: &str,
     service: &str,
     options: &Options,
-    make: Make<'_>,
+    purpose: Purpose<'_>,
 ) -> Result<Place, NatsError> {
     let Binding { stream, subject, durable } = options.binding(source);
     let (found, subject, made) = match stream {
@@ -50,7 +50,7 @@ pub(super) async fn find(
                 )));
             }
             (Some(named), _) => {
-                if let Make::Asked = make {
+                if let Purpose::Making = purpose {
                     hold_against(&named, &wished(source, options)?)?;
                 }
                 (named, subject, false)
@@ -60,7 +60,7 @@ pub(super) async fn find(
                 (existing(server, &holder, source).await?, Some(subject), false)
             }
             (None, None) => {
-                let (found, made) = create(server, source, options, make).await?;
+                let (found, made) = create(server, source, options, purpose).await?;
                 (found, subject, made)
             }
         },
@@ -71,7 +71,8 @@ pub(super) async fn find(
         Some(durable) => valid(durable, "durable", "choose another by `.durable(…)`")?,
         None => durable_of(service, subject.as_deref()),
     };
-    let ours_before = matches!(make, Make::Opening(Some(before)) if before.ours && before.stream.name == found.name);
+    let ours_before =
+        matches!(purpose, Purpose::Opening(Some(before)) if before.ours && before.stream.name == found.name);
     Ok(Place { stream: found, subject, durable, ours: made || ours_before, made })
 }
 
@@ -100,9 +101,9 @@ async fn create(
     server: &Connection,
     source: &str,
     options: &Options,
-    make: Make<'_>,
+    purpose: Purpose<'_>,
 ) -> Result<(Config, bool), NatsError> {
-    if let Make::Opening(before) = make {
+    if let Purpose::Opening(before) = purpose {
         if let Some(before) = before.filter(|before| !before.ours) {
             return Err(NatsError::NoStream(format!(
                 "stream `{}` of source `{source}` is gone, and wasn't made here: make it again",

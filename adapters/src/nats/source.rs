@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use async_nats::Message;
 use async_nats::jetstream::stream::StorageType;
-use inboxed_runtime::Received;
 use inboxed_runtime::broker::{BrokerError, Capabilities, Incoming, Source, Wanted};
+use inboxed_runtime::{Finding, Received};
 use serde_json::json;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -83,6 +83,7 @@ impl NatsSource {
         capabilities.groups = true;
         capabilities.persistent = place.stream.storage == StorageType::File;
         capabilities.lease = Some(limits.lease);
+        capabilities.delivery_limit = limits.limit;
         capabilities.delivery_count = true;
         capabilities.delayed_retry = true;
         capabilities.replay = true;
@@ -272,6 +273,10 @@ impl Source for NatsSource {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        self.limits.findings.clone()
     }
 
     fn settler(&self) -> NatsSettler {

@@ -31,8 +31,8 @@ pub use dead_letters::{DeadLetter, DeadLetterError, DeadLetters, Filter, LetterI
 pub(crate) use dead_letters::{LetterIdentity, NewLetter, Redriven};
 pub use inbox::{Inbox, InboxOptions, StartError};
 pub use prune::Pruned;
-pub(crate) use registry::Registration;
 pub use registry::{ConsumerId, Registered, RegistryError};
+pub(crate) use registry::{Registration, UNROUTED};
 pub use schema::{Risk, SchemaError};
 pub use value::{Row, Value};
 

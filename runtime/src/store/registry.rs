@@ -16,6 +16,9 @@ impl From<ConsumerId> for Value {
     }
 }
 
+/// In a handler's place for messages that none takes; it can't be a handler's name.
+pub(crate) const UNROUTED: &str = "*";
+
 /// A handler as a start declares it.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
@@ -27,10 +30,10 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// The namespace of a service's messages that no handler takes; `*` is no handler's name.
+    /// The namespace of a service's messages that no handler takes.
     pub(crate) fn unrouted(service: &str) -> Self {
-        let (service, handler) = (service.to_owned(), "*".to_owned());
-        Self { service, handler, sources: vec!["*".to_owned()], key: "*".to_owned(), previous_key: None }
+        let (service, handler, any) = (service.to_owned(), UNROUTED.to_owned(), "*".to_owned());
+        Self { service, handler, sources: vec![any.clone()], key: any, previous_key: None }
     }
 
     fn name(&self) -> String {
@@ -134,6 +137,19 @@ impl<Db: Store> Inbox<Db> {
         .await
     }
 
+    /// Why a program's handlers wouldn't be entered, without entering any.
+    pub(crate) async fn misfits(&self, registrations: &[Registration]) -> Vec<RegistryError> {
+        match self.registered().await {
+            Ok(stored) => {
+                let misfit = |declared: &Registration| {
+                    stored.iter().find(|stored| stored.name == declared.name())?.fits(declared).err()
+                };
+                registrations.iter().filter_map(misfit).collect()
+            }
+            Err(error) => vec![error],
+        }
+    }
+
     /// The numbers of handlers that are here as declared and were seen lately: then a start writes nothing, and needn't
     /// wait for a body that holds the write lock.
     async fn unchanged(&self, declared: &[Registration]) -> Result<Option<Vec<ConsumerId>>, RegistryError> {
@@ -191,6 +207,26 @@ impl Registered {
             seen_at: clock::time(row.int(5)?),
         })
     }
+
+    /// Refuses a handler of this name that would make the rows mean something else.
+    fn fits(&self, declared: &Registration) -> Result<(), RegistryError> {
+        if self.key != declared.key && declared.previous_key.as_ref() != Some(&self.key) {
+            return Err(RegistryError::KeyChanged {
+                consumer: self.name.clone(),
+                stored: self.key.clone(),
+                declared: declared.key.clone(),
+            });
+        }
+        let sources = declared.sources.iter().map(String::as_str).collect::<BTreeSet<_>>();
+        if !self.sources.is_empty() && !self.sources.iter().any(|source| sources.contains(source.as_str())) {
+            return Err(RegistryError::SourcesChanged {
+                consumer: self.name.clone(),
+                stored: self.sources.join(", "),
+                declared: sources.into_iter().collect::<Vec<_>>().join(", "),
+            });
+        }
+        Ok(())
+    }
 }
 
 async fn find<Db: Store>(
@@ -210,8 +246,8 @@ async fn enter<Db: Store>(
     declared: &Registration,
 ) -> Result<ConsumerId, RegistryError> {
     let name = declared.name();
-    let sources = declared.sources.iter().cloned().collect::<BTreeSet<_>>();
-    let joined = sources.iter().cloned().collect::<Vec<_>>().join("\n");
+    let sources = declared.sources.iter().map(String::as_str).collect::<BTreeSet<_>>();
+    let joined = sources.into_iter().collect::<Vec<_>>().join("\n");
     // The upsert that changes nothing locks the row, so that two starts on a server can't both find none.
     let insert = format!(
         "INSERT INTO {{consumers}} (name, sources, key_template, first_at, seen_at, pruned_at) \
@@ -222,14 +258,7 @@ async fn enter<Db: Store>(
     let arguments = vec![name.as_str().into(), joined.as_str().into(), declared.key.as_str().into()];
     inbox.run(connection, &insert, arguments).await?;
     let stored = find(inbox, connection, &name).await?.ok_or_else(|| Error::from(sqlx::Error::RowNotFound))?;
-    if stored.key != declared.key && declared.previous_key.as_ref() != Some(&stored.key) {
-        let (stored, declared) = (stored.key, declared.key.clone());
-        return Err(RegistryError::KeyChanged { consumer: name, stored, declared });
-    }
-    if !stored.sources.is_empty() && !stored.sources.iter().any(|source| sources.contains(source)) {
-        let (stored, declared) = (stored.sources.join(", "), joined.replace('\n', ", "));
-        return Err(RegistryError::SourcesChanged { consumer: name, stored, declared });
-    }
+    stored.fits(declared)?;
     let update = "UPDATE {consumers} SET sources = ?, key_template = ? WHERE id = ?";
     inbox.run(connection, update, vec![joined.into(), declared.key.as_str().into(), stored.id.into()]).await?;
     Ok(stored.id)

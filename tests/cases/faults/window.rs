@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use inboxed::memory::{Memory, Message};
 use inboxed::store::{ConsumerId, DeadLetterError, LetterState, Reason};
-use inboxed::{Outcome, RunError, idempotent};
+use inboxed::{Check, Outcome, RunError, idempotent};
 
 use super::{Connection, OLD, Shop, consumer, deliver, effect, record, run_dry, scripted};
 use crate::common::{Event, Script, at_once, event, until, within};
@@ -40,7 +40,8 @@ async fn p09_retention_below_what_the_broker_keeps_refuses_the_start() {
     let app = shop.consumer().handle("events", forget_soon);
     let broker = Memory::builder().retention(14 * 24 * HOUR).build();
     let refused = within(app.run_until(broker, std::future::pending())).await.unwrap_err();
-    assert!(matches!(&refused, RunError::Retention { consumer, .. } if consumer == "shop/forget_soon"), "{refused}");
+    let RunError::Findings(findings) = &refused else { panic!("{refused}") };
+    assert_eq!((findings[0].check, &*findings[0].subject), (Check::Retention, "shop/forget_soon"));
 }
 
 #[tokio::test]

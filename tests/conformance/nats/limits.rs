@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use inboxed::broker::{Source as _, Transport as _, Wanted};
 use inboxed::store::Reason;
-use inboxed::{Report, RetryPolicy};
+use inboxed::{Check, Report, RetryPolicy, Severity};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
@@ -15,11 +15,7 @@ use crate::trial::{Deliveries, LONG_LEASE, eventually};
 
 /// N01 (a): a backoff overrides the acknowledgement wait. The lease that counts is the server's, and it is kept.
 pub(crate) async fn n01_backoff_that_overrides_the_wait_is_the_lease() {
-    let trial = OnNats::on(
-        "n01_backoff_that_overrides_the_wait_is_the_lease",
-        Plain::with(LONG_LEASE, inboxed::nats::Nats::allow_max_deliver).await,
-    )
-    .await;
+    let trial = OnNats::new("n01_backoff_that_overrides_the_wait_is_the_lease").await;
     trial.publish(body(1)).await;
     // A server of 2.9 allows a backoff with a limit only.
     let backoff = [1, 5].map(|seconds| nanos(Duration::from_secs(seconds)));
@@ -34,7 +30,13 @@ pub(crate) async fn n01_backoff_that_overrides_the_wait_is_the_lease() {
         sleep(Duration::from_secs(3)).await;
         Ok(())
     });
-    let running = trial.run(trial.consumer(&script).timeout(Duration::from_secs(30)));
+    let consumer = || trial.consumer(&script).timeout(Duration::from_secs(30)).allow(Check::DeadLetterQueue);
+    let found = consumer().check(&trial.broker.nats).await;
+    let about = found.iter().map(|finding| (finding.check, finding.severity)).collect::<Vec<_>>();
+    let warnings = [Check::Lease, Check::DeadLetterQueue].map(|check| (check, Severity::Warning));
+    assert_eq!(about, warnings, "{found:?}");
+    assert!(found[0].found.contains("its shortest step, 1s"), "{}", found[0]);
+    let running = trial.run(consumer());
     trial.finish(running, 1, Deliveries::Once).await;
 }
 
@@ -68,14 +70,11 @@ pub(crate) async fn n05_message_that_always_fails_ends_as_a_dead_letter_by_our_l
 
 /// N05: a foreign durable with a limit, accepted by name, works as far as the limit lets it.
 pub(crate) async fn n05_limit_of_a_foreign_durable_can_be_accepted() {
-    let trial = OnNats::on(
-        "n05_limit_of_a_foreign_durable_can_be_accepted",
-        Plain::with(LONG_LEASE, inboxed::nats::Nats::allow_max_deliver).await,
-    )
-    .await;
+    let trial = OnNats::new("n05_limit_of_a_foreign_durable_can_be_accepted").await;
     trial.publish(body(1)).await;
     trial.broker.make_durable(&trial.source, json!({ "ack_policy": "explicit", "max_deliver": 3 })).await;
-    let running = trial.run(trial.consumer(&Script::plain()));
+    let consumer = trial.consumer(&Script::plain()).allow(Check::DeliveryLimit).allow(Check::DeadLetterQueue);
+    let running = trial.run(consumer);
     trial.finish(running, 1, Deliveries::Once).await;
 }
 

@@ -1,16 +1,19 @@
 //! Streams and durables that are there already: what differs is said, with the cure.
 
+use std::future::pending;
 use std::time::Duration;
 
 use inboxed::broker::{BrokerError, Transport as _, Wanted};
 use inboxed::nats::{Binding, Nats};
-use inboxed::{Consumer, RunError};
+use inboxed::{Check, Consumer, Finding, RunError, Severity};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{OnNats, Plain, nanos};
+use crate::PATIENCE;
 use crate::adapter::{Adapter as _, Outgoing};
 use crate::handlers::{Script, apply, body};
-use crate::trial::{Deliveries, LONG_LEASE, eventually, service};
+use crate::trial::{Deliveries, LONG_LEASE, SERVICE, eventually, fresh_source, service};
 
 /// What opening a source for ten messages at once is refused with.
 async fn refusal(nats: &Nats, source: &str) -> String {
@@ -21,21 +24,17 @@ async fn refusal(nats: &Nats, source: &str) -> String {
     }
 }
 
-/// A durable that would lose messages, or stand still, is refused: both figures, and the cure.
+/// A durable that can't be consumed through is refused: what differs, and the cure.
 pub(crate) async fn topology_conflicting() {
     let broker = Plain::start(LONG_LEASE).await;
     let source = format!("conflict-{:08x}", fastrand::u32(..));
     broker.make_stream(json!({ "name": source, "subjects": [format!("{source}.>")] })).await;
-    let milliseconds = nanos(Duration::from_millis(20));
-    let wrong: [(Value, &[&str]); 8] = [
+    let wrong: [(Value, &[&str]); 5] = [
         (json!({ "filter_subject": format!("{source}.a") }), &["filters", "all of the stream", "Binding::subject"]),
         (json!({ "deliver_subject": "elsewhere" }), &["pushes to `elsewhere`", ".durable("]),
         (json!({ "ack_policy": "none", "deliver_subject": "elsewhere" }), &["pushes"]),
         (json!({ "ack_policy": "all" }), &["`all`", "`explicit`"]),
         (json!({ "headers_only": true }), &["headers only"]),
-        (json!({ "max_deliver": 3 }), &["3 deliveries", "--max-deliver=-1", ".allow_max_deliver()"]),
-        (json!({ "max_ack_pending": 10 }), &["at most 10", "takes 10", "--max-pending="]),
-        (json!({ "ack_wait": milliseconds }), &["20ms", "100ms", "--wait=30s"]),
     ];
     for (number, (config, texts)) in wrong.into_iter().enumerate() {
         let durable = format!("foreign-{number}");
@@ -98,6 +97,124 @@ pub(crate) async fn topology_of_existing_only() {
     trial.finish(running, 1, Deliveries::Once).await;
 }
 
+/// What a consumer of the trial's source is told of a durable as somebody else has made it.
+async fn findings(trial: &OnNats, config: Value) -> Vec<Finding> {
+    let durable = fresh_source("foreign");
+    let mut whole = json!({ "durable_name": durable, "ack_policy": "explicit" });
+    whole.as_object_mut().unwrap().extend(config.as_object().unwrap().clone());
+    trial.broker.make_durable(&trial.source, whole).await;
+    let nats = trial.broker.nats.clone().durable(durable);
+    let findings = trial.consumer(&Script::plain()).concurrency(10).check(&nats).await;
+    assert_eq!(trial.consumer(&Script::plain()).concurrency(10).check(&nats).await, findings, "another order");
+
+    // What is found is what a start says, and each error is accepted by its name.
+    let errors = findings.iter().filter(|finding| finding.severity == Severity::Error).cloned().collect::<Vec<_>>();
+    let consumer = trial.consumer(&Script::plain()).concurrency(10);
+    let accepting = errors.iter().fold(consumer, |consumer, error| consumer.allow(error.check));
+    if !errors.is_empty() {
+        let consumer = trial.consumer(&Script::plain()).concurrency(10);
+        match timeout(PATIENCE, consumer.run_until(nats.clone(), pending())).await.expect("it ends by itself") {
+            Err(RunError::Findings(refused)) => assert_eq!(refused, errors),
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+    let (shutdown, before) = (accepting.shutdown(), trial.effect_count().await);
+    let id = u64::try_from(before).unwrap();
+    trial.publish(body(id)).await;
+    let handled = async {
+        eventually("it handles messages", async || trial.effect_count().await > before).await;
+        shutdown.begin();
+    };
+    let (ended, ()) = tokio::join!(accepting.run_until(nats, pending()), handled);
+    ended.unwrap();
+    findings
+}
+
+/// A finding, and what stands in its text.
+type Expected<'a> = (Check, Severity, &'a [&'a str]);
+
+/// Each setting of a durable or stream that would lose, repeat or hold up messages is found: both figures, and the cure.
+pub(crate) async fn settings_are_found_and_accepted_by_name() {
+    use Check::{DeadLetterQueue, DeliveryLimit, Durability, InFlight, Lease, Retention, Settings};
+    use Severity::{Error, Warning};
+    let trial = OnNats::new("settings_are_found_and_accepted_by_name").await;
+    let source = &trial.source;
+    let day = nanos(Duration::from_hours(24));
+    trial.broker.make_stream(json!({ "name": source, "subjects": [source], "max_age": day })).await;
+    let milliseconds = |wait| nanos(Duration::from_millis(wait));
+    let edit = |option: &str| format!("nats consumer edit {source} foreign-*** {option}");
+    let expected: [(Value, &[Expected<'_>]); 8] = [
+        (json!({}), &[]),
+        (
+            json!({ "max_deliver": 3 }),
+            &[
+                (DeliveryLimit, Error, &["after 3 deliveries", "has 10 attempts", "to 30 or more"]),
+                (DeadLetterQueue, Error, &["after 3 deliveries", "no dead-letter queue", &edit("--max-deliver=-1")]),
+            ],
+        ),
+        (
+            json!({ "max_deliver": 29 }),
+            &[
+                (DeliveryLimit, Warning, &["after 29 deliveries", "has 10 attempts", "to 30 or more"]),
+                (DeadLetterQueue, Error, &["after 29 deliveries"]),
+            ],
+        ),
+        (json!({ "max_deliver": 30 }), &[(DeadLetterQueue, Error, &["after 30 deliveries"])]),
+        (
+            json!({ "max_ack_pending": 10 }),
+            &[(InFlight, Error, &["at most 10", "takes 10", &edit("--max-pending=1000")])],
+        ),
+        (json!({ "ack_wait": milliseconds(20) }), &[(Lease, Error, &["20ms", "100ms", &edit("--wait=30s")])]),
+        (json!({ "ack_wait": milliseconds(4_000) }), &[(Lease, Warning, &["4s", "5s", &edit("--wait=30s")])]),
+        (
+            json!({ "inactive_threshold": nanos(Duration::from_hours(1)) }),
+            &[(Settings, Warning, &["3600s", "replays"])],
+        ),
+    ];
+    for (config, expected) in expected {
+        let found = findings(&trial, config.clone()).await;
+        let kinds = found.iter().map(|finding| (finding.check, finding.severity)).collect::<Vec<_>>();
+        assert_eq!(
+            kinds,
+            expected.iter().map(|(check, severity, _)| (*check, *severity)).collect::<Vec<_>>(),
+            "{config}"
+        );
+        for (finding, (.., texts)) in found.iter().zip(expected) {
+            assert_eq!(finding.subject, *source);
+            let text = finding.to_string();
+            for part in texts.iter().flat_map(|text| text.split("***")) {
+                assert!(text.contains(part), "`{part}` isn't in: {text}");
+            }
+        }
+    }
+
+    trial.broker.delete_stream(source).await;
+    let limits = json!({ "name": source, "subjects": [source], "storage": "memory", "max_msgs": 1_000 });
+    trial.broker.make_stream(limits).await;
+    let found = findings(&trial, json!({})).await;
+    let kinds = found.iter().map(|finding| (finding.check, finding.severity)).collect::<Vec<_>>();
+    assert_eq!(kinds, [(Retention, Warning), (Durability, Warning), (Retention, Warning)], "{found:?}");
+    for (finding, text) in found.iter().zip(["without end", "in memory", "beyond 1000 messages"]) {
+        assert!(finding.found.contains(text), "`{text}` isn't in: {finding}");
+    }
+}
+
+/// The settings are read at each opening: what has become an error meanwhile ends the consumer.
+pub(crate) async fn settings_changed_while_it_runs_end_the_consumer() {
+    let trial = OnNats::new("settings_changed_while_it_runs_end_the_consumer").await;
+    let running = trial.run(trial.consumer(&Script::plain()));
+    trial.publish(body(1)).await;
+    trial.settled().await;
+    let months = nanos(Duration::from_hours(60 * 24));
+    let config = json!({ "name": trial.source, "subjects": [trial.source], "max_age": months });
+    let changed = trial.broker.server.ask_soon(format!("STREAM.UPDATE.{}", trial.source), config).await;
+    assert!(changed["error"].is_null(), "{changed}");
+    trial.broker.server.ask_soon(format!("CONSUMER.DELETE.{}.{SERVICE}", trial.source), Value::Null).await;
+    let Err(RunError::Findings(refused)) = running.ended().await else { panic!("it goes on") };
+    assert_eq!(refused.iter().map(|finding| finding.check).collect::<Vec<_>>(), [Check::Retention]);
+    trial.count(1, Deliveries::Once).await;
+}
+
 /// N06: a cap that the consumer's concurrency reaches is refused at the start.
 pub(crate) async fn n06_cap_at_the_concurrency_is_refused() {
     let trial = OnNats::on(
@@ -105,18 +222,21 @@ pub(crate) async fn n06_cap_at_the_concurrency_is_refused() {
         Plain::with(LONG_LEASE, |nats| nats.max_ack_pending(16)).await,
     )
     .await;
+    trial.broker.streams.lock().unwrap().insert(trial.source.clone());
     let ended = trial.run(trial.consumer(&Script::plain()).concurrency(16)).ended().await;
     let refused = ended.unwrap_err().to_string();
-    assert!(refused.contains("at most 16") && refused.contains("takes 16"), "{refused}");
-    trial.broker.streams.lock().unwrap().insert(trial.source.clone());
+    for text in ["at most 16", "takes 16", ".allow(Check::InFlight)"] {
+        assert!(refused.contains(text), "`{text}` isn't in: {refused}");
+    }
 }
 
 /// N01 (c): a wait of 20 ms, as it comes of a wrong unit, is refused for what it is.
 pub(crate) async fn n01_wait_in_the_wrong_unit_is_refused() {
-    let broker = Plain::with(Duration::from_millis(20), |nats| nats).await;
-    let source = format!("n01-unit-{:08x}", fastrand::u32(..));
-    broker.streams.lock().unwrap().insert(source.clone());
-    let refused = refusal(&broker.nats, &source).await;
+    let trial =
+        OnNats::on("n01_wait_in_the_wrong_unit_is_refused", Plain::with(Duration::from_millis(20), |nats| nats).await)
+            .await;
+    trial.broker.streams.lock().unwrap().insert(trial.source.clone());
+    let refused = trial.run(trial.consumer(&Script::plain())).ended().await.unwrap_err().to_string();
     assert!(refused.contains("20ms") && refused.contains("--wait=30s"), "{refused}");
 }
 
@@ -130,7 +250,7 @@ pub(crate) async fn what_is_missing_is_named() {
     let bound = broker.nats.clone().source(source.as_str(), Binding::stream("nowhere"));
     assert!(refusal(&bound, &source).await.contains("no stream `nowhere`"));
     broker.make_stream(json!({ "name": source, "subjects": [format!("{source}.>")] })).await;
-    assert!(refusal(&only, &source).await.contains("make it first"));
+    assert!(refusal(&only, &source).await.contains("`create_topology`"));
     let other = format!("{source}-other");
     broker.make_stream(json!({ "name": other, "subjects": [source] })).await;
     let refused = refusal(&broker.nats, &source).await;

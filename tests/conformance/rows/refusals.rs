@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use inboxed::broker::Settled;
 use inboxed::store::Reason;
-use inboxed::{RunError, UnknownType, on};
+use inboxed::{Check, RunError, Severity, UnknownType, on};
 
 use crate::adapter::{Adapter, Outgoing, report};
 use crate::handlers::{Script, apply, body};
@@ -128,11 +128,26 @@ pub(crate) async fn clock_skew<A: Adapter>() {
     assert_eq!(trial.log.answered(Answer::Ack, Settled::Lost), 0);
 }
 
-/// A retention of claims below what the broker may still deliver refuses the start.
+/// A retention of claims below what the broker may still deliver is found beforehand with both figures, refuses the start, and
+/// is accepted by name.
 pub(crate) async fn retention_below_the_horizon<A: Adapter>() {
     let trial = Trial::<A>::new("retention_below_the_horizon").await;
     let Some(kept) = A::held_to().retention else { return };
-    let running = trial.run(trial.consumer(&Script::plain()).retention(kept / 2));
-    let refused = running.ended().await;
-    assert!(matches!(refused, Err(RunError::Retention { .. })), "{refused:?}");
+    let short = || trial.consumer(&Script::plain()).retention(kept / 2);
+    let broker = trial.broker.connect("").unwrap();
+    let found = short().check(&broker).await;
+    let errors = found.into_iter().filter(|finding| finding.severity == Severity::Error).collect::<Vec<_>>();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert_eq!(errors[0].check, Check::Retention);
+    for figure in [kept / 2, kept] {
+        assert!(errors[0].found.contains(&format!("{figure:?}")), "{}", errors[0]);
+    }
+    let Err(RunError::Findings(refused)) = trial.run(short()).ended().await else { panic!("it started") };
+    assert_eq!(refused, errors);
+
+    let allowed = short().allow(Check::Retention);
+    assert!(allowed.check(&broker).await.iter().all(|finding| finding.severity == Severity::Warning));
+    let running = trial.run(allowed);
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Once).await;
 }

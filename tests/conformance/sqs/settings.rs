@@ -67,11 +67,11 @@ pub(crate) async fn risks_are_found_when_a_queue_is_opened() {
         ),
         (
             json!({ "RedrivePolicy": redrive(&kept), "VisibilityTimeout": "0" }),
-            Some((Check::Settings, Severity::Error, "VisibilityTimeout is 0")),
+            Some((Check::Lease, Severity::Error, "VisibilityTimeout is 0")),
         ),
         (
             json!({ "RedrivePolicy": redrive(&kept), "VisibilityTimeout": "2", "MessageRetentionPeriod": "86400" }),
-            Some((Check::Settings, Severity::Warning, "after 2s")),
+            Some((Check::Lease, Severity::Warning, "after 2s")),
         ),
     ];
     let mut sources = Vec::new();

@@ -1,0 +1,104 @@
+//! Settling deliveries. RabbitMQ confirms no acknowledgement and extends no lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use inboxed_runtime::broker::{Lease, Settled, Settlement, Settler};
+use lapin::options::{BasicAckOptions, BasicNackOptions};
+use lapin::{Acker, Channel};
+use tokio::time::timeout;
+
+use super::connection::Connection;
+use super::delay::Delays;
+use super::moved::Original;
+
+/// How long a word about a delivery may take to be written. Later, it counts as lost.
+const WRITTEN: Duration = Duration::from_secs(5);
+
+/// The settling half of a source: as long as the channel that the deliveries came on.
+#[derive(Clone, Debug)]
+pub struct RabbitMqSettler {
+    pub(super) connection: Arc<Connection>,
+    /// Closed with the last who holds it.
+    pub(super) channel: Channel,
+    pub(super) delays: Delays,
+    /// Retries wait here, so that nothing overtakes them.
+    pub(super) in_order: bool,
+}
+
+/// What settles one delivery, once.
+#[derive(Clone, Debug)]
+pub struct RabbitMqToken(pub(super) Arc<Delivery>);
+
+#[derive(Debug)]
+pub(super) struct Delivery {
+    /// Bound to its channel: of one that is closed it says nothing.
+    pub(super) acker: Acker,
+    pub(super) original: Original,
+    pub(super) body: Bytes,
+}
+
+impl RabbitMqSettler {
+    async fn settle_one(&self, settlement: Settlement<RabbitMqToken>) -> Settled {
+        match settlement {
+            Settlement::Ack(proof) | Settlement::DeadLettered(proof) => self.acknowledge(&proof.into_token().0).await,
+            Settlement::Release(RabbitMqToken(delivery)) => self.give_back(&delivery).await,
+            Settlement::Retry(RabbitMqToken(delivery), delay) => self.retry(&delivery, delay).await,
+        }
+    }
+
+    async fn acknowledge(&self, delivery: &Delivery) -> Settled {
+        self.said(delivery.acker.ack(BasicAckOptions::default())).await
+    }
+
+    async fn give_back(&self, delivery: &Delivery) -> Settled {
+        self.said(delivery.acker.nack(requeue())).await
+    }
+
+    async fn retry(&self, delivery: &Delivery, delay: Duration) -> Settled {
+        if self.connection.is_over() || !delivery.acker.usable() {
+            return Settled::Lost;
+        }
+        if self.in_order {
+            tokio::time::sleep(delay).await;
+            return self.give_back(delivery).await;
+        }
+        match self.delays.put(&delivery.original, &delivery.body, delay).await {
+            Ok(()) => self.acknowledge(delivery).await,
+            Err(error) => {
+                tracing::warn!(queue = %self.delays.queue, %error, "a retry can't be delayed by the broker; it waits here");
+                tokio::time::sleep(delay.min(WRITTEN)).await;
+                self.give_back(delivery).await
+            }
+        }
+    }
+
+    async fn said(&self, word: impl Future<Output = lapin::Result<bool>>) -> Settled {
+        if self.connection.is_over() || !self.channel.status().connected() {
+            return Settled::Lost;
+        }
+        match timeout(WRITTEN, word).await {
+            Ok(Ok(true)) => Settled::Sent,
+            _ => Settled::Lost,
+        }
+    }
+}
+
+impl Settler for RabbitMqSettler {
+    type Token = RabbitMqToken;
+
+    async fn settle(&self, settlements: Vec<Settlement<RabbitMqToken>>) -> Vec<Settled> {
+        join_all(settlements.into_iter().map(|settlement| self.settle_one(settlement))).await
+    }
+
+    async fn extend(&self, tokens: &[&RabbitMqToken]) -> Vec<Lease> {
+        // The runtime extends no fixed lease; the server couldn't either.
+        tokens.iter().map(|_| Lease::Lost).collect()
+    }
+}
+
+pub(super) fn requeue() -> BasicNackOptions {
+    BasicNackOptions { requeue: true, ..BasicNackOptions::default() }
+}
