@@ -1,7 +1,6 @@
 //! A proxy before the server: for what happens to connections, and for what the service documents and the emulator doesn't do.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -77,11 +76,9 @@ impl Proxy {
         self.fate.send_replace(Fate::Flows);
     }
 
-    /// Lets nothing through for so long, on connections that there are and on new ones, which are then cut.
-    pub(crate) async fn silence(&self, time: Duration) {
+    /// Lets nothing through, on connections that there are and on new ones, until they are cut.
+    pub(crate) fn silence(&self) {
         self.fate.send_replace(Fate::Silent);
-        tokio::time::sleep(time).await;
-        self.cut();
     }
 
     /// The requests of this kind that came by.
