@@ -1,5 +1,6 @@
 //! Receiving: the server pushes, never more than there is room for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,12 +16,17 @@ use tokio::time::{Instant, sleep};
 use super::connection::{Connection, answer, look, name};
 use super::delay::Delays;
 use super::error::RabbitMqError;
+use super::facts::Facts;
 use super::headers;
 use super::moved::unpack;
 use super::settler::{Delivery, RabbitMqSettler, RabbitMqToken, requeue};
 
 /// Without a message for this long the server is asked whether the queue and the channel are there.
 const QUIET: Duration = Duration::from_secs(10);
+
+/// After so many such times the queue is consumed anew: of a queue that was deleted and made again the server doesn't always
+/// tell (seen on 4.0), and whose consumers it still has can't be asked.
+const RENEW_AFTER: u32 = 6;
 
 /// The receiving half of a source. Dropped, it gives back what the server has pushed and nobody has received.
 #[derive(Debug)]
@@ -31,17 +37,14 @@ pub struct RabbitMqSource {
     consumer: Consumer,
     delays: Delays,
     facts: Facts,
-    /// When nothing was waiting here: what is received now has come since.
+    /// What the server has pushed and there was no room for, and since when it may have been here.
+    waiting: VecDeque<(Instant, lapin::message::Delivery)>,
+    /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
-}
-
-/// What is known of a queue.
-#[derive(Debug)]
-pub(super) struct Facts {
-    pub(super) capabilities: Capabilities,
-    pub(super) findings: Vec<Finding>,
-    pub(super) lease: Duration,
-    pub(super) in_order: bool,
+    /// Held by each delivery that was handed on.
+    outstanding: Arc<()>,
+    /// How often in a row nothing came.
+    quiet: u32,
 }
 
 impl RabbitMqSource {
@@ -55,32 +58,77 @@ impl RabbitMqSource {
         let channel = connection.channel().await?;
         let most = if facts.in_order { 1 } else { u16::try_from(wanted.in_flight).unwrap_or(u16::MAX) };
         answer("basic.qos", channel.basic_qos(most, BasicQosOptions::default())).await?;
-        let (queue, tag) = (name(&delays.queue)?, ShortString::default());
-        let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
-        let consumer = answer("basic.consume", consumed).await?;
-        let (name, connection) = (Arc::from(source), Arc::new(connection));
-        Ok(Self { name, connection, channel, consumer, delays, facts, empty_at: Instant::now() })
+        Ok(Self {
+            name: Arc::from(source),
+            connection: Arc::new(connection),
+            consumer: consume(&channel, &delays.queue).await?,
+            channel,
+            delays,
+            facts,
+            waiting: VecDeque::new(),
+            empty_at: Instant::now(),
+            outstanding: Arc::default(),
+            quiet: 0,
+        })
     }
 
-    /// Takes in what came, unless it has waited here so long that its lease may end soon.
+    /// Takes in all that has come.
+    fn gather(&mut self) -> Result<(), RabbitMqError> {
+        while let Some(delivery) = self.consumer.next().now_or_never() {
+            self.take(self.empty_at, delivery)?;
+        }
+        self.empty_at = Instant::now();
+        Ok(())
+    }
+
     fn take(
-        &self,
+        &mut self,
+        since: Instant,
         delivery: Option<lapin::Result<lapin::message::Delivery>>,
-        batch: &mut Vec<Incoming<RabbitMqToken>>,
     ) -> Result<(), RabbitMqError> {
-        let Some(delivery) = delivery else {
-            return Err(RabbitMqError::Ended(format!(
-                "queue `{}` was deleted, or its node went down",
-                self.delays.queue
-            )));
-        };
-        let delivery = delivery?;
-        if self.empty_at.elapsed() > self.facts.lease / 3 {
-            give_back(&delivery);
-        } else {
-            batch.push(self.incoming(delivery));
+        let delivery = delivery.ok_or_else(|| self.gone())??;
+        self.waiting.push_back((since, delivery));
+        Ok(())
+    }
+
+    fn gone(&self) -> RabbitMqError {
+        RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue))
+    }
+
+    /// Looks why nothing comes.
+    async fn look(&mut self) -> Result<(), RabbitMqError> {
+        self.quiet += 1;
+        match look(&self.channel, &self.delays.queue).await {
+            Ok(queue) if queue.consumer_count() > 0 => {}
+            Ok(_) | Err(RabbitMqError::NoQueue(_)) => return Err(self.gone()),
+            Err(error) => return Err(error),
+        }
+        // What is out doesn't count for a new consumer, and there would be more of it than there may be.
+        let none_is_out = Arc::strong_count(&self.outstanding) == 1 && self.waiting.is_empty();
+        if self.quiet.is_multiple_of(RENEW_AFTER) && none_is_out {
+            let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+            answer("basic.cancel", cancelled).await?;
+            while let Some(Some(delivery)) = self.consumer.next().now_or_never() {
+                self.waiting.push_back((Instant::now(), delivery?));
+            }
+            self.consumer = consume(&self.channel, &self.delays.queue).await?;
         }
         Ok(())
+    }
+
+    /// What waits here, as far as there is room, but for what has waited so long that its lease may end soon.
+    fn ready(&mut self, free: usize) -> Vec<Incoming<RabbitMqToken>> {
+        let mut batch = Vec::new();
+        while batch.len() < free
+            && let Some((since, delivery)) = self.waiting.pop_front()
+        {
+            if since.elapsed() > self.facts.lease / 3 {
+                give_back(&delivery);
+            } else {
+                batch.push(self.incoming(delivery));
+            }
+        }
+        batch
     }
 
     fn incoming(&self, delivery: lapin::message::Delivery) -> Incoming<RabbitMqToken> {
@@ -93,40 +141,25 @@ impl RabbitMqSource {
         received.sent_at = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(seconds));
         received.delivery_count = original.deliveries;
         received.redelivered = original.redelivered;
-        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body })) }
-    }
-
-    /// What has come already, as far as there is room.
-    fn take_ready(&mut self, free: usize, batch: &mut Vec<Incoming<RabbitMqToken>>) -> Result<(), RabbitMqError> {
-        while batch.len() < free {
-            let Some(delivery) = self.consumer.next().now_or_never() else {
-                self.empty_at = Instant::now();
-                return Ok(());
-            };
-            self.take(delivery, batch)?;
-        }
-        Ok(())
+        let out = Arc::clone(&self.outstanding);
+        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body, _out: out })) }
     }
 
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
         loop {
-            let mut batch = Vec::new();
-            self.take_ready(free, &mut batch)?;
-            if batch.is_empty() {
-                tokio::select! {
-                    delivery = self.consumer.next() => {
-                        // Nothing was here a moment ago, however long nothing came.
-                        self.empty_at = Instant::now();
-                        self.take(delivery, &mut batch)?;
-                        self.take_ready(free, &mut batch)?;
-                    }
-                    () = sleep(QUIET) => {
-                        look(&self.channel, &self.delays.queue).await?;
-                    }
-                }
-            }
+            self.gather()?;
+            let batch = self.ready(free);
             if !batch.is_empty() {
+                self.quiet = 0;
                 return Ok(batch);
+            }
+            tokio::select! {
+                delivery = self.consumer.next() => {
+                    // Nothing was here a moment ago, however long nothing came.
+                    self.empty_at = Instant::now();
+                    self.take(self.empty_at, delivery)?;
+                }
+                () = sleep(QUIET) => self.look().await?,
             }
         }
     }
@@ -164,12 +197,18 @@ impl Drop for RabbitMqSource {
         // First, or what is given back would be pushed here again.
         let cancel = BasicCancelOptions { nowait: true };
         let _ = self.channel.basic_cancel(self.consumer.tag(), cancel).now_or_never();
-        while let Some(Some(delivery)) = self.consumer.next().now_or_never() {
-            if let Ok(delivery) = delivery {
-                give_back(&delivery);
-            }
+        // An error leaves nothing to give back.
+        let _ = self.gather();
+        for (_, delivery) in &self.waiting {
+            give_back(delivery);
         }
     }
+}
+
+async fn consume(channel: &Channel, queue: &str) -> Result<Consumer, RabbitMqError> {
+    let (queue, tag) = (name(queue)?, ShortString::default());
+    let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
+    answer("basic.consume", consumed).await
 }
 
 /// Lets the server hand a message out again; the word is on its way when this returns.
