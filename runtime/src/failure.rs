@@ -41,7 +41,7 @@ impl<Db: Store> Pipeline<Db> {
                     telemetry::rerun(&member.route.name);
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(1..=10 * u64::from(reruns)))).await;
                 }
-                why => return self.fail(member, why).await,
+                why => return Box::pin(self.fail(member, why)).await,
             }
         }
     }

@@ -83,6 +83,8 @@ enum Failure {
 
 impl<Db: Store> Pipeline<Db> {
     /// The one order, for a group of deliveries; one alone is a group of one. Runs in a task that nothing drops.
+    ///
+    /// What leaves the order is boxed wherever it is awaited: it is rare, and every message would carry its room.
     pub(crate) async fn handle(&self, group: Vec<Arrival>) {
         let mut answers = Vec::new();
         let mut members = Vec::new();
@@ -114,15 +116,15 @@ impl<Db: Store> Pipeline<Db> {
         let known = arrival.redriven.as_ref().and_then(|redriven| self.routes.by_id(redriven.consumer));
         let route = match known.map_or_else(|| self.routes.find(&arrival.received), Ok) {
             Ok(route) => Arc::clone(route),
-            Err(unrouted) => return Err(Some(self.unrouted(arrival, unrouted).await)),
+            Err(unrouted) => return Err(Some(Box::pin(self.unrouted(arrival, unrouted)).await)),
         };
         let too_old = self.too_old(&arrival, &route);
         match Member::new(arrival, route.clone()) {
             Ok(member) => match too_old {
-                Some(age) => Err(Some(self.refuse_too_old(member, age).await)),
+                Some(age) => Err(Some(Box::pin(self.refuse_too_old(member, age)).await)),
                 None => Ok(member),
             },
-            Err((arrival, refusal)) => Err(Some(self.refuse(arrival, &route, refusal).await)),
+            Err((arrival, refusal)) => Err(Some(Box::pin(self.refuse(arrival, &route, refusal)).await)),
         }
     }
 
@@ -137,7 +139,7 @@ impl<Db: Store> Pipeline<Db> {
         let mut answers = Vec::new();
         let (suspects, members) = self.part_suspects(members, &mut answers).await;
         for suspect in suspects {
-            answers.extend(self.run_suspect(suspect).await);
+            answers.extend(Box::pin(self.run_suspect(suspect)).await);
         }
         let _shared = self.alone.read().await;
         if members.len() < 2 {
@@ -146,9 +148,14 @@ impl<Db: Store> Pipeline<Db> {
             }
             return answers;
         }
+        answers.extend(Box::pin(self.run_group(members)).await);
+        answers
+    }
+
+    async fn run_group(&self, members: Vec<Member<Db>>) -> Vec<Answer> {
         let mut proofs = Vec::new();
         let undone = self.transaction(members, &mut proofs).await;
-        answers.extend(self.conclude(proofs).await);
+        let mut answers = self.conclude(proofs).await;
         if let Err(undone) = undone {
             for member in undone.members {
                 answers.extend(self.run_alone(member).await);
@@ -175,8 +182,8 @@ impl<Db: Store> Pipeline<Db> {
         for index in 0..unit.len() {
             if let Err(failure) = self.effect(&mut unit, index).await {
                 let (members, why) = match failure {
-                    Failure::Returned(error) => (unit.rollback().await, Why::Failed(error)),
-                    Failure::Interrupted(why) => (unit.close().await, why),
+                    Failure::Returned(error) => (Box::pin(unit.rollback()).await, Why::Failed(error)),
+                    Failure::Interrupted(why) => (Box::pin(unit.close()).await, why),
                 };
                 self.faults.reach(FaultPoint::RolledBack);
                 return Err(Undone { members, why });
@@ -222,7 +229,7 @@ impl<Db: Store> Pipeline<Db> {
         if fresh.prior.is_some() || member.arrival.redriven.is_some() {
             let letter = member.arrival.redriven.as_ref().map(|redriven| redriven.id);
             let (connection, fresh) = unit.member(index);
-            let forgotten = self.inbox.forget_failures(connection, &fresh.claim, letter).await;
+            let forgotten = Box::pin(self.inbox.forget_failures(connection, &fresh.claim, letter)).await;
             if let Err(error) = forgotten {
                 // The body's failure if it has ended the transaction, else our own.
                 unit.check().await.map_err(Failure::Returned)?;
@@ -244,14 +251,14 @@ impl<Db: Store> Pipeline<Db> {
             let key = claim.identity.name();
             for copy in copies {
                 let covered = proof.covering(copy.arrival, copy.payload == claim.payload);
-                answers.push(self.acknowledge_duplicate(covered, &route, (key, copy.payload)).await);
+                answers.push(Box::pin(self.acknowledge_duplicate(covered, &route, (key, copy.payload))).await);
             }
             answers.push(if proof.how() == How::Effect {
                 telemetry::handled(&route.name);
                 Settlement::Ack(proof.map(|member| member.arrival.settling))
             } else {
                 let proof = proof.map(|member| member.arrival);
-                self.acknowledge_duplicate(proof, &route, (key, claim.payload)).await
+                Box::pin(self.acknowledge_duplicate(proof, &route, (key, claim.payload))).await
             });
         }
         answers

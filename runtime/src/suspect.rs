@@ -28,12 +28,12 @@ impl<Db: Store> Pipeline<Db> {
                 others.push(member);
                 continue;
             }
-            match self.inbox.attempts(&member.claim).await {
+            match Box::pin(self.inbox.attempts(&member.claim)).await {
                 Ok(prior) if redeliveries.saturating_sub(prior.failures) >= self.options.suspect_after => {
                     suspects.push(member);
                 }
                 Ok(_) => others.push(member),
-                Err(error) => answers.extend(self.fail(member, Why::Failed(error.of_the_inbox())).await),
+                Err(error) => answers.extend(Box::pin(self.fail(member, Why::Failed(error.of_the_inbox()))).await),
             }
         }
         (suspects, others)

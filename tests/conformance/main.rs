@@ -227,6 +227,8 @@ mod on_rabbitmq {
             messages::r07_undecodable_bodies_are_dead_letters_at_once,
             messages::r08_original_stays_until_its_dead_letter_is_written,
             messages::retry_keeps_the_message_as_it_was,
+            messages::delayed_retry_survives_a_killed_server,
+            messages::retry_that_cannot_be_delayed_waits_here,
             queues::n08_queue_that_is_gone_ends_the_consumer,
             queues::source_recreated,
             queues::idle_consumer_is_renewed_and_goes_on,

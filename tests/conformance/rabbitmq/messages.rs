@@ -1,15 +1,21 @@
 //! Messages as foreign clients send them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use inboxed::RetryPolicy;
+use inboxed::broker::Settled;
 use inboxed::store::Reason;
 use lapin::BasicProperties;
+use lapin::options::QueueDeclareOptions;
 use lapin::types::{AMQPValue, FieldTable};
 
 use super::{OnRabbit, Plain};
+use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
 use crate::rows;
-use crate::trial::{Deliveries, eventually};
+use crate::trial::{Deliveries, LONG_LEASE, SERVICE, eventually};
+use crate::watch::Answer;
 
 fn with(fields: impl IntoIterator<Item = (&'static str, AMQPValue)>) -> BasicProperties {
     let mut table = FieldTable::default();
@@ -106,7 +112,7 @@ pub(crate) async fn retry_keeps_the_message_as_it_was() {
     let properties = with([("CC", copies), ("x-death", AMQPValue::LongString("of old".into()))]);
     let properties = properties.with_user_id("guest".into()).with_message_id("7".into()).with_timestamp(1_700_000_000);
     let script = Script::new(async |step| if step.attempt < 3 { Err("not yet".into()) } else { Ok(()) });
-    let consumer = trial.consumer(&script).retention(std::time::Duration::from_hours(24 * 10_000));
+    let consumer = trial.consumer(&script).retention(Duration::from_hours(24 * 10_000));
     let running = trial.run(consumer);
     trial.broker.publish_by_hand(&trial.source, properties, &body(1)).await;
     eventually("it has its effect", async || trial.effect_count().await == 1).await;
@@ -121,4 +127,37 @@ pub(crate) async fn retry_keeps_the_message_as_it_was() {
     }
     assert_eq!(seen[0].received.headers.get("x-death"), Some("of old"));
     assert_eq!(seen[0].received.headers.get("user-id"), Some("guest"));
+}
+
+/// A retry waits at the server, and is there when that is killed meanwhile.
+pub(crate) async fn delayed_retry_survives_a_killed_server() {
+    let broker = Plain::start_own(LONG_LEASE).await.unwrap();
+    let trial = OnRabbit::on("delayed_retry_survives_a_killed_server", broker).await;
+    let script = Script::new(async |step| if step.attempt == 1 { Err("at first".into()) } else { Ok(()) });
+    let delay = Duration::from_secs(20);
+    let running = trial.run(trial.consumer(&script).retry(RetryPolicy::default().backoff(delay, delay)));
+    trial.publish(body(1)).await;
+    eventually("it waits", async || trial.log.answered(Answer::Retry, Settled::Sent) == 1).await;
+    let own = trial.broker.own.as_ref().unwrap();
+    own.kill().await;
+    own.start_again().await;
+    trial.finish(running, 1, Deliveries::Repeated).await;
+    let seen = trial.log.deliveries();
+    assert_eq!((seen.len(), script.steps().len()), (2, 2), "deliveries and runs");
+    assert!(seen[1].at - seen[0].at >= delay / 2, "it came too soon");
+}
+
+/// A retry that no delay queue takes, since another queue has its name, waits here; the message stays where it is meanwhile.
+pub(crate) async fn retry_that_cannot_be_delayed_waits_here() {
+    let trial = OnRabbit::new("retry_that_cannot_be_delayed_waits_here").await;
+    let taken = format!("{}.{SERVICE}.retry.125ms", trial.source);
+    let declared =
+        trial.broker.by_hand().await.queue_declare(taken.into(), QueueDeclareOptions::durable(), FieldTable::default());
+    declared.await.unwrap();
+    let script = Script::new(async |step| if step.attempt < 3 { Err("not yet".into()) } else { Ok(()) });
+    let running = trial.run(trial.consumer(&script));
+    trial.publish_ids(0..10).await;
+    eventually("all have their effect", async || trial.effect_count().await == 10).await;
+    running.stop().await;
+    trial.count(10, Deliveries::Repeated).await;
 }

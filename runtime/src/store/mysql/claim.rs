@@ -102,7 +102,7 @@ async fn claim(
     tx.settle(limits).await?;
     match claims {
         [one] if one.keys().count() == 1 => claim_one(tx, inbox, one).await.map(|verdict| vec![verdict]),
-        _ => claim_group(tx, inbox, claims).await,
+        _ => Box::pin(claim_group(tx, inbox, claims)).await,
     }
 }
 

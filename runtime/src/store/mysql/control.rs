@@ -30,7 +30,8 @@ impl Ending {
     /// Ends the session and waits until it has rolled back.
     pub(super) async fn end(mut self) {
         if let Some(marker) = self.marker.take() {
-            end_session(&self.options, marker).await;
+            // Connecting takes much room, which every transaction would carry.
+            Box::pin(end_session(&self.options, marker)).await;
         }
     }
 }

@@ -113,8 +113,11 @@ impl Lanes {
 
     /// A lane that was used before, the latest first.
     pub(super) fn reuse(&self) -> Option<Lane> {
+        let now = Instant::now();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|lane| lane.opened.elapsed() < LIFETIME && lane.used.elapsed() < lane.session.longest_idle());
+        idle.retain(|lane| {
+            now.duration_since(lane.opened) < LIFETIME && now.duration_since(lane.used) < lane.session.longest_idle()
+        });
         idle.pop()
     }
 

@@ -27,6 +27,7 @@ pub(super) struct Statements {
     prepare: String,
     insert: String,
     on_conflict: String,
+    on_conflict_alone: String,
 }
 
 /// The time limits of a transaction, in milliseconds.
@@ -49,17 +50,19 @@ impl Times {
 impl Statements {
     pub(super) fn new(inbox: &Inbox<Postgres>) -> Self {
         let insert = inbox.sql("INSERT INTO {inbox} AS claimed (payload, consumer, message_key, received_at) VALUES ");
-        let on_conflict = inbox.sql(
-            " ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
-             (SELECT attempt.failures << 32 | attempt.starts FROM {attempts} AS attempt \
+        let prior = inbox.sql(
+            "(SELECT attempt.failures << 32 | attempt.starts FROM {attempts} AS attempt \
              WHERE attempt.consumer = claimed.consumer AND attempt.message_key = claimed.message_key)",
         );
+        let on_conflict = " ON CONFLICT (consumer, message_key) DO NOTHING RETURNING ";
+        let on_conflict_alone = format!("{on_conflict}{prior}");
+        let on_conflict = format!("{on_conflict}consumer, message_key, {prior}");
         let prepare = format!(
-            "PREPARE inboxed_claim(integer, integer, {}) AS {insert}($1, $2, $3, {}){on_conflict}; ",
+            "PREPARE inboxed_claim(integer, integer, {}) AS {insert}($1, $2, $3, {}){on_conflict_alone}; ",
             if inbox.is_lean() { "uuid" } else { "text" },
             Postgres::NOW
         );
-        Self { prepare, insert, on_conflict }
+        Self { prepare, insert, on_conflict, on_conflict_alone }
     }
 
     /// BEGIN, the time limits, the claims and the savepoint, on a lane in this state.
@@ -90,7 +93,10 @@ impl Statements {
             if wait {
                 let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", milliseconds(limits.claim));
             }
-            self.claim(&mut sql, &rows(claims), session)?;
+            match alone(claims) {
+                Some(claim) => self.claim_alone(&mut sql, claim, session)?,
+                None => self.claim_all(&mut sql, &rows(claims))?,
+            }
             if wait {
                 let _ = write!(sql, "SET LOCAL statement_timeout = {statement}; ");
             }
@@ -99,25 +105,30 @@ impl Statements {
         Ok(sql)
     }
 
-    /// The claims sorted bytewise, so that two groups can't wait for each other. One alone is a prepared statement.
-    fn claim(&self, sql: &mut String, rows: &BTreeMap<Name<'_>, i64>, session: &Session) -> Result<(), sqlx::Error> {
-        let prepared = rows.len() == 1 && session.backend.is_some();
+    /// The usual message, by a prepared statement where there is a session.
+    fn claim_alone(&self, sql: &mut String, claim: &Claim, session: &Session) -> Result<(), sqlx::Error> {
+        let prepared = session.backend.is_some();
         if prepared && !session.prepared {
             sql.push_str(&self.prepare);
         }
         sql.push_str(if prepared { "EXECUTE inboxed_claim " } else { &self.insert });
-        for (number, ((consumer, key), payload)) in rows.iter().enumerate() {
-            sql.push_str(if number == 0 { "" } else { ", " });
-            let _ = write!(sql, "('{payload}', {}, ", consumer.0);
-            literal::key(sql, key)?;
-            if !prepared {
-                let _ = write!(sql, ", {}", Postgres::NOW);
-            }
-            sql.push(')');
-        }
+        let now = if prepared { None } else { Some(Postgres::NOW) };
+        row(sql, name(claim), claim.stored_payload(), now)?;
         if !prepared {
-            sql.push_str(&self.on_conflict);
+            sql.push_str(&self.on_conflict_alone);
         }
+        sql.push_str("; ");
+        Ok(())
+    }
+
+    /// The claims sorted bytewise, so that two groups can't wait for each other.
+    fn claim_all(&self, sql: &mut String, rows: &BTreeMap<Name<'_>, i64>) -> Result<(), sqlx::Error> {
+        sql.push_str(&self.insert);
+        for (number, (name, payload)) in rows.iter().enumerate() {
+            sql.push_str(if number == 0 { "" } else { ", " });
+            row(sql, *name, *payload, Some(Postgres::NOW))?;
+        }
+        sql.push_str(&self.on_conflict);
         sql.push_str("; ");
         Ok(())
     }
@@ -127,7 +138,7 @@ impl Statements {
         if session.backend.is_none() {
             return *session;
         }
-        let prepared = session.prepared || rows(claims).len() == 1;
+        let prepared = session.prepared || alone(claims).is_some();
         Session { prepared, times: Some(Times::of(limits)), ..*session }
     }
 }
@@ -149,6 +160,25 @@ fn names(claim: &Claim) -> impl Iterator<Item = Name<'_>> {
     claim.keys().map(|key| (claim.consumer, key.as_str()))
 }
 
+/// One message with one key, the usual case: its claim answers nothing but what earlier attempts left behind.
+fn alone(claims: &[Claim]) -> Option<&Claim> {
+    match claims {
+        [claim] if claim.keys().count() == 1 => Some(claim),
+        _ => None,
+    }
+}
+
+/// The values of one claim.
+fn row(sql: &mut String, (consumer, key): Name<'_>, payload: i64, now: Option<&str>) -> Result<(), sqlx::Error> {
+    let _ = write!(sql, "('{payload}', {}, ", consumer.0);
+    literal::key(sql, key)?;
+    if let Some(now) = now {
+        let _ = write!(sql, ", {now}");
+    }
+    sql.push(')');
+    Ok(())
+}
+
 /// Each key once, with the payload of the first message that has it.
 fn rows(claims: &[Claim]) -> BTreeMap<Name<'_>, i64> {
     let mut rows = BTreeMap::new();
@@ -167,6 +197,9 @@ pub(super) async fn verdicts(
     claims: &[Claim],
     inserted: &[PgRow],
 ) -> Result<Vec<Verdict>, Error> {
+    if let Some(claim) = alone(claims) {
+        return verdict(connection, inbox, claim, inserted.first()).await.map(|verdict| vec![verdict]);
+    }
     let rows = rows(claims);
     let mut fresh = HashMap::with_capacity(inserted.len());
     for row in inserted {
@@ -178,7 +211,8 @@ pub(super) async fn verdicts(
     }
     let mut refused = HashMap::new();
     for (consumer, key) in rows.keys().filter(|name| !fresh.contains_key(name)) {
-        refused.insert((*consumer, *key), stored_payload(connection, inbox, *consumer, key).await?);
+        let stored = Box::pin(stored_payload(connection, inbox, *consumer, key)).await?;
+        refused.insert((*consumer, *key), stored);
     }
     let (verdicts, given_up) = judge(claims, &fresh, &refused);
     for (consumer, key) in given_up {
@@ -186,6 +220,21 @@ pub(super) async fn verdicts(
         inbox.run(connection, delete, vec![consumer.into(), inbox.held(key)]).await?;
     }
     Ok(verdicts)
+}
+
+/// The verdict on one message with one key: a row was inserted, or another refused it.
+async fn verdict(
+    connection: &mut PgConnection,
+    inbox: &Inbox<Postgres>,
+    claim: &Claim,
+    inserted: Option<&PgRow>,
+) -> Result<Verdict, Error> {
+    if let Some(row) = inserted {
+        return Ok(Verdict::Fresh { prior: super::row(row)?.optional(0, Row::int)?.map(unpack) });
+    }
+    let (consumer, key) = name(claim);
+    let stored = Box::pin(stored_payload(connection, inbox, consumer, key)).await?;
+    Ok(Verdict::Duplicate { same_payload: claim.is_of_payload(stored) })
 }
 
 /// In the messages' own order: a key held by an earlier one makes a twin, a committed one a duplicate.

@@ -56,7 +56,8 @@ impl Ending {
     /// Ends the transaction and waits until its locks are free.
     pub(super) async fn end(mut self) {
         if let Some(backend) = self.backend.take() {
-            terminate(&self.lanes, backend).await;
+            // Connecting takes much room, which every transaction would carry.
+            Box::pin(terminate(&self.lanes, backend)).await;
         }
     }
 }

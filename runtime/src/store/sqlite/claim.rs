@@ -23,7 +23,7 @@ pub(super) fn opening(inbox: &Inbox<Sqlite>, claims: &[Claim]) -> Opening {
     if claim.keys().count() > 1 {
         return opening(inbox, &[]);
     }
-    let text = || format!("BEGIN IMMEDIATE; {}", insertion(inbox, 1, SAVEPOINT)).into();
+    let text = || format!("BEGIN IMMEDIATE; {}", insertion(inbox, 1, "", SAVEPOINT)).into();
     let sql = Arc::clone(inbox.shared().claiming.get_or_init(text));
     Opening { sql, arguments: arguments(inbox, &[(name(claim), claim.stored_payload())]) }
 }
@@ -35,15 +35,17 @@ pub(super) async fn verdicts(
     claims: &[Claim],
     opened: Option<Vec<SqliteRow>>,
 ) -> Result<Vec<Verdict>, Error> {
-    let ([claimed], Some(inserted)) = (claims, opened) else { return claim(connection, inbox, claims).await };
+    let ([claimed], Some(inserted)) = (claims, opened) else {
+        return Box::pin(claim(connection, inbox, claims)).await;
+    };
     if claimed.keys().count() > 1 {
-        return claim(connection, inbox, claims).await;
+        return Box::pin(claim(connection, inbox, claims)).await;
     }
     let (consumer, key) = name(claimed);
     let verdict = if let Some(row) = inserted.first() {
-        Verdict::Fresh { prior: super::row(row)?.optional(2, Row::int)?.map(unpack) }
+        Verdict::Fresh { prior: super::row(row)?.optional(0, Row::int)?.map(unpack) }
     } else {
-        let stored = stored_payload(connection, inbox, consumer, key).await?;
+        let stored = Box::pin(stored_payload(connection, inbox, consumer, key)).await?;
         Verdict::Duplicate { same_payload: claimed.is_of_payload(stored) }
     };
     Ok(vec![verdict])
@@ -135,7 +137,7 @@ async fn insert<'a>(
     rows: &[(Name<'a>, i64)],
     then: &str,
 ) -> Result<HashMap<Name<'a>, Option<Attempts>>, Error> {
-    let statement = insertion(inbox, rows.len(), then);
+    let statement = insertion(inbox, rows.len(), "consumer, message_key, ", then);
     let inserted =
         sqlx::query_with(AssertSqlSafe(statement), bind(arguments(inbox, rows))?).fetch_all(connection).await?;
     let mut fresh = HashMap::with_capacity(inserted.len());
@@ -150,13 +152,13 @@ async fn insert<'a>(
     Ok(fresh)
 }
 
-/// The text that inserts so many rows, and what is to follow.
-fn insertion(inbox: &Inbox<Sqlite>, rows: usize, then: &str) -> String {
+/// The text that inserts so many rows and answers them with the attempts so far, and what is to follow.
+fn insertion(inbox: &Inbox<Sqlite>, rows: usize, columns: &str, then: &str) -> String {
     let places = vec!["(?, ?, {now}, ?)"; rows].join(", ");
     // Both counts in one number, so that the attempts are looked up once.
     inbox.sql(&format!(
         "INSERT INTO {{inbox}} (consumer, message_key, received_at, payload) VALUES {places} \
-         ON CONFLICT (consumer, message_key) DO NOTHING RETURNING consumer, message_key, \
+         ON CONFLICT (consumer, message_key) DO NOTHING RETURNING {columns}\
          (SELECT failures << 32 | starts FROM {{attempts}} AS attempt \
          WHERE attempt.consumer = {{prefix}}.consumer AND attempt.message_key = {{prefix}}.message_key); {then}"
     ))

@@ -87,6 +87,10 @@ impl Lanes {
         if let Some(lane) = self.take().filter(|lane| lane.opened.elapsed() < LIFETIME) {
             return Ok(Writer::Lane(lane));
         }
+        Box::pin(self.open(pool, wait)).await
+    }
+
+    async fn open(&self, pool: &SqlitePool, wait: Duration) -> Result<Writer, Error> {
         let mut connection = acquire(pool, wait).await?;
         let apart =
             pool.options().get_max_connections() > 1 && *self.wal.get_or_try_init(|| is_wal(&mut connection)).await?;
