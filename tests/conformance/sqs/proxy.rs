@@ -38,7 +38,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// One that lets everything through.
     pub(crate) async fn to(url: &str) -> Self {
-        Self::with(url, |server, request| server.answer(request)).await
+        Self::with(url, Server::answer).await
     }
 
     /// One that answers by a rule.

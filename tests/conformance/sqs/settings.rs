@@ -10,6 +10,9 @@ use super::Standard;
 use crate::adapter::Adapter as _;
 use crate::trial::{LONG_LEASE, SERVICE, fresh_source};
 
+/// A finding, with a part of its text; or none.
+type Expected<'a> = Option<(Check, Severity, &'a str)>;
+
 fn wanted() -> Wanted {
     Wanted::new(SERVICE, 10)
 }
@@ -57,7 +60,7 @@ pub(crate) async fn risks_are_found_when_a_queue_is_opened() {
     let short = broker.make_queue(&fresh_source("short"), json!({ "MessageRetentionPeriod": "3600" })).await;
     let lost = broker.make_queue(&gone, json!({})).await;
     let redrive = |arn: &str| json!({ "deadLetterTargetArn": arn, "maxReceiveCount": 7 }).to_string();
-    let cases: [(Value, Option<(Check, Severity, &str)>); 6] = [
+    let cases: [(Value, Expected<'_>); 6] = [
         (json!({ "RedrivePolicy": redrive(&kept) }), None),
         (json!({}), Some((Check::DeadLetterQueue, Severity::Warning, "no redrive policy"))),
         (json!({ "RedrivePolicy": redrive(&lost) }), Some((Check::DeadLetterQueue, Severity::Error, &gone))),

@@ -21,9 +21,12 @@ use crate::watch::Answer as Answered;
 
 const LEASE: Duration = Standard::SHORT_LEASE;
 
-/// What a proxy has seen of deliveries: each receipt handle, with the message's body and when it was handed out.
+/// What a proxy has seen of deliveries, by their receipt handles.
 #[derive(Clone, Default)]
-struct Handles(Arc<Mutex<HashMap<String, (Vec<u8>, Instant)>>>);
+struct Handles(Arc<Mutex<HashMap<String, Delivery>>>);
+
+/// A message's body, and when it was handed out.
+type Delivery = (Vec<u8>, Instant);
 
 impl Handles {
     /// The server's answer to a request, of which deliveries are noted.
