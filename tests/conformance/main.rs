@@ -231,7 +231,6 @@ mod on_rabbitmq {
             messages::retry_that_cannot_be_delayed_waits_here,
             queues::n08_queue_that_is_gone_ends_the_consumer,
             queues::source_recreated,
-            queues::idle_consumer_is_renewed_and_goes_on,
             queues::topology_conflicting,
             queues::queue_of_the_sources_name_is_read,
             queues::source_of_some_topics,

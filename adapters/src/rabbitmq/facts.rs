@@ -168,11 +168,11 @@ mod tests {
     fn settings_become_capabilities_and_findings() {
         let plain = Options::default();
         let endless = ("x-delivery-limit", AMQPValue::LongLongInt(i64::from(i32::MAX)));
-        let ours = facts(&[endless.clone()], &plain);
+        let ours = facts(std::slice::from_ref(&endless), &plain);
         assert!(ours.findings.is_empty() && ours.capabilities.delivery_limit.is_none());
 
         let limit = ("x-delivery-limit", AMQPValue::LongLongInt(5));
-        let short = facts(&[limit.clone()], &plain);
+        let short = facts(std::slice::from_ref(&limit), &plain);
         assert_eq!(short.capabilities.delivery_limit, Some(5));
         assert_eq!(found(&short), [(Check::DeadLetterQueue, Severity::Error)]);
         let taken = ("x-dead-letter-exchange", AMQPValue::LongString("dead".into()));

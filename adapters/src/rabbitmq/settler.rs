@@ -38,8 +38,6 @@ pub(super) struct Delivery {
     pub(super) acker: Acker,
     pub(super) original: Original,
     pub(super) body: Bytes,
-    /// Says to the source that it is out.
-    pub(super) _out: Arc<()>,
 }
 
 impl RabbitMqSettler {

@@ -24,10 +24,6 @@ use super::settler::{Delivery, RabbitMqSettler, RabbitMqToken, requeue};
 /// Without a message for this long the server is asked whether the queue and the channel are there.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// After so many such times the queue is consumed anew: of a queue that was deleted and made again the server doesn't always
-/// tell (seen on 4.0), and whose consumers it still has can't be asked.
-const RENEW_AFTER: u32 = 6;
-
 /// The receiving half of a source. Dropped, it gives back what the server has pushed and nobody has received.
 #[derive(Debug)]
 pub struct RabbitMqSource {
@@ -41,10 +37,6 @@ pub struct RabbitMqSource {
     waiting: VecDeque<(Instant, lapin::message::Delivery)>,
     /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
-    /// Held by each delivery that was handed on.
-    outstanding: Arc<()>,
-    /// How often in a row nothing came.
-    quiet: u32,
 }
 
 impl RabbitMqSource {
@@ -67,8 +59,6 @@ impl RabbitMqSource {
             facts,
             waiting: VecDeque::new(),
             empty_at: Instant::now(),
-            outstanding: Arc::default(),
-            quiet: 0,
         })
     }
 
@@ -95,25 +85,13 @@ impl RabbitMqSource {
         RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue))
     }
 
-    /// Looks why nothing comes.
-    async fn look(&mut self) -> Result<(), RabbitMqError> {
-        self.quiet += 1;
+    /// Looks why nothing comes. A queue that was deleted and made again has no consumer, or the server has taken care of it.
+    async fn look(&self) -> Result<(), RabbitMqError> {
         match look(&self.channel, &self.delays.queue).await {
-            Ok(queue) if queue.consumer_count() > 0 => {}
-            Ok(_) | Err(RabbitMqError::NoQueue(_)) => return Err(self.gone()),
-            Err(error) => return Err(error),
+            Ok(queue) if queue.consumer_count() > 0 => Ok(()),
+            Ok(_) | Err(RabbitMqError::NoQueue(_)) => Err(self.gone()),
+            Err(error) => Err(error),
         }
-        // What is out doesn't count for a new consumer, and there would be more of it than there may be.
-        let none_is_out = Arc::strong_count(&self.outstanding) == 1 && self.waiting.is_empty();
-        if self.quiet.is_multiple_of(RENEW_AFTER) && none_is_out {
-            let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
-            answer("basic.cancel", cancelled).await?;
-            while let Some(Some(delivery)) = self.consumer.next().now_or_never() {
-                self.waiting.push_back((Instant::now(), delivery?));
-            }
-            self.consumer = consume(&self.channel, &self.delays.queue).await?;
-        }
-        Ok(())
     }
 
     /// What waits here, as far as there is room, but for what has waited so long that its lease may end soon.
@@ -141,8 +119,7 @@ impl RabbitMqSource {
         received.sent_at = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(seconds));
         received.delivery_count = original.deliveries;
         received.redelivered = original.redelivered;
-        let out = Arc::clone(&self.outstanding);
-        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body, _out: out })) }
+        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body })) }
     }
 
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
@@ -150,7 +127,6 @@ impl RabbitMqSource {
             self.gather()?;
             let batch = self.ready(free);
             if !batch.is_empty() {
-                self.quiet = 0;
                 return Ok(batch);
             }
             tokio::select! {

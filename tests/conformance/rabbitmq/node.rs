@@ -104,15 +104,6 @@ impl Node {
         count.parse().unwrap_or_else(|_| panic!("{count}"))
     }
 
-    /// The tags of a queue's consumers.
-    pub(crate) async fn consumer_tags(&self, queue: &str) -> String {
-        self.ask(format!(
-            r#"[proplists:get_value(consumer_tag, Consumer) || Consumer <- rabbit_amqqueue:consumers_all(<<"/">>),
-                   element(4, proplists:get_value(queue_name, Consumer)) =:= <<"{queue}">>]"#
-        ))
-        .await
-    }
-
     /// The certificate that it shows under TLS.
     #[cfg(feature = "rabbitmq-tls")]
     pub(crate) async fn certificate(&self) -> Vec<u8> {

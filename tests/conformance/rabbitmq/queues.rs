@@ -66,25 +66,6 @@ pub(crate) async fn source_recreated() {
     trial.finish(running, 6, Deliveries::Once).await;
 }
 
-/// A consumer to which nothing comes for a minute consumes anew, in case that the server has forgotten it, and goes on.
-pub(crate) async fn idle_consumer_is_renewed_and_goes_on() {
-    let trial = OnRabbit::new("idle_consumer_is_renewed_and_goes_on").await;
-    let running = trial.run(trial.consumer(&Script::plain()));
-    trial.publish(body(1)).await;
-    trial.settled().await;
-    let queue = format!("{}.{SERVICE}", trial.source);
-    let tags = trial.broker.node.consumer_tags(&queue).await;
-    tokio::time::sleep(Duration::from_secs(45)).await;
-    eventually("it consumes anew", async || {
-        let now = trial.broker.node.consumer_tags(&queue).await;
-        now != tags && now != "[]"
-    })
-    .await;
-    trial.publish(body(2)).await;
-    trial.finish(running, 2, Deliveries::Once).await;
-    assert_eq!(trial.log.opened(), 1);
-}
-
 /// What is there and differs from what would be made is named by the server, with both values, and stays as it is.
 pub(crate) async fn topology_conflicting() {
     let broker = Plain::start(LONG_LEASE).await;
