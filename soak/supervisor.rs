@@ -28,9 +28,11 @@ const LONGEST: Duration = Duration::from_mins(20);
 /// How long an event waits for the stage's first messages, if they don't come.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// How long a consumer may take to come to the point at which it is to be killed, and how many are tried.
-const UNTIL_REACHED: Duration = Duration::from_secs(4);
-const TRIES: usize = 5;
+/// How long a consumer may take to come to the point at which it is to be killed after each step of messages, in how many steps they
+/// come, and how many consumers are tried.
+const UNTIL_REACHED: Duration = Duration::from_millis(500);
+const STEPS: u64 = 8;
+const TRIES: u64 = 5;
 
 /// Runs the plan, and answers whether all was exact.
 pub(crate) async fn supervise(plan: &Plan) -> anyhow::Result<bool> {
@@ -130,18 +132,29 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Kills a consumer in this window, or at any moment. One that doesn't come to its point, since others take all of
-    /// the messages, is killed where it is, and the next is tried.
+    /// the messages or it is still on its way to the broker, is killed where it is, and the next is tried.
     async fn kill_in(&mut self, window: Option<Window>, stage: u64, granted: u64) -> anyhow::Result<()> {
-        for _ in 0..TRIES {
+        // Each try has messages of its own, which come one after the other.
+        let part = stage / 2 / TRIES;
+        for number in 1..=TRIES {
             let victim = self.rng.usize(..self.consumers.len());
-            self.publisher.tell(&granted.to_string()).await;
+            let before = granted - part * (TRIES - number + 1);
             let reached = if let Some(window) = window {
                 let point = window.points()[self.rng.usize(..window.points().len())];
-                let passes = self.rng.u64(..(stage / 8 / self.consumers.len() as u64).max(1));
+                let passes = self.rng.u64(..(part / 2 / self.consumers.len() as u64).max(1));
                 let victim = &mut self.consumers[victim];
                 victim.tell(&format!("{point} {passes}")).await;
-                victim.hear(REACHED, UNTIL_REACHED).await.map(|_| window)
+                let mut reached = None;
+                for step in 1..=STEPS {
+                    self.publisher.tell(&(before + part * step / STEPS).to_string()).await;
+                    reached = victim.hear(REACHED, UNTIL_REACHED).await.map(|_| window);
+                    if reached.is_some() {
+                        break;
+                    }
+                }
+                reached
             } else {
+                self.publisher.tell(&(before + part).to_string()).await;
                 tokio::time::sleep(Duration::from_millis(self.rng.u64(..300))).await;
                 None
             };
@@ -152,6 +165,7 @@ impl<'a> Supervisor<'a> {
                 break;
             }
         }
+        self.publisher.tell(&granted.to_string()).await;
         Ok(())
     }
 

@@ -47,9 +47,9 @@ enum Sending {
     /// Without connecting first.
     Ready(BrokerPublisher),
     #[cfg(feature = "nats")]
-    Nats(crate::nats::Nats),
+    Nats(Box<crate::nats::Nats>),
     #[cfg(feature = "rabbitmq")]
-    RabbitMq(crate::rabbitmq::RabbitMq),
+    RabbitMq(Box<crate::rabbitmq::RabbitMq>),
 }
 
 /// Why a URL gives no broker. The URL isn't repeated: it may hold a password.
@@ -111,7 +111,7 @@ impl Broker {
             #[cfg(feature = "nats")]
             "nats" | "tls" => {
                 let nats = crate::nats::Nats::connect(url).await?;
-                Ok(Self { sending: Sending::Nats(nats.clone()), ..Self::from_transport(nats) })
+                Ok(Self { sending: Sending::Nats(Box::new(nats.clone())), ..Self::from_transport(nats) })
             }
             #[cfg(feature = "rabbitmq")]
             "amqp" => Self::rabbitmq(url).await,
@@ -129,7 +129,7 @@ impl Broker {
     #[cfg(feature = "rabbitmq")]
     async fn rabbitmq(url: &str) -> Result<Self, ConnectError> {
         let rabbitmq = crate::rabbitmq::RabbitMq::connect(url).await?;
-        Ok(Self { sending: Sending::RabbitMq(rabbitmq.clone()), ..Self::from_transport(rabbitmq) })
+        Ok(Self { sending: Sending::RabbitMq(Box::new(rabbitmq.clone())), ..Self::from_transport(rabbitmq) })
     }
 
     /// The same type for a broker that was set up by hand.

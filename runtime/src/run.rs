@@ -222,7 +222,8 @@ impl<Db: Store> Run<Db> {
         let capabilities = source.capabilities();
         let options = &self.pipeline.options;
         let settler: Arc<dyn AnySettler> = Arc::new(Erased(source.settler()));
-        let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, options.keep_leases);
+        let keep = options.keep_leases && !capabilities.fixed_lease;
+        let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, keep);
         let places = Arc::new(Semaphore::new(options.in_flight().min(Semaphore::MAX_PERMITS)));
         let running = Arc::new(Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)));
         loop {

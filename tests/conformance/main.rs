@@ -11,21 +11,24 @@
 //! | `unacked_blocks`, `order_by_key` | `ordered` | for NATS with a durable that hands out one message at a time |
 //! | `too_old`, `clock_skew` | whether a publisher dates its messages | refused by NATS, whose server does |
 //! | `topology_missing` | whether a source's first consumer makes it | refused by a broker that makes nothing unasked |
-//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting`, `settings_…` | a server that keeps settings, and connections to cut | `on_nats::own` |
-//! | `channel_only_closed` | channels that are closed alone | NATS has none: its connection is the channel |
+//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting`, `settings_…` | a server that keeps settings, and connections to cut | `on_nats::own`, `on_rabbitmq::own` |
+//! | `channel_only_closed` | channels that are closed alone | `on_rabbitmq::own`; NATS has none: its connection is the channel |
+//! | `lease_outlived`, `waiting_lease` | leases that are extended | refused by RabbitMQ, where a body is ended by its deadline |
 //! | `crash_points`, `suspect` | feature `testing` | by ending the message's task; `x07` kills the process, which would take `memory` with it |
 //! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
 
 mod adapter;
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 #[path = "../common/child.rs"]
 mod child;
 mod handlers;
 mod memory;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod rows;
-#[cfg(any(feature = "nats", feature = "sqs"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 #[path = "../common/services.rs"]
 mod services;
 #[cfg(feature = "sqs")]
@@ -39,7 +42,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Waits for something that must come.
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(PATIENCE, awaited).await.expect("in time")
 }
@@ -180,6 +183,72 @@ mod on_nats {
         use super::{JetStream, PATIENCE, rows};
 
         conformance! { JetStream<true>:
+            capabilities::declares_what_it_is_held_to,
+            order::unacked_blocks,
+            order::order_by_key,
+        }
+    }
+}
+
+#[cfg(feature = "rabbitmq")]
+mod on_rabbitmq {
+    use super::{PATIENCE, rabbitmq::Quorum, rows};
+
+    every_row!(Quorum<false>);
+
+    /// What only this broker can show. Names with an id are the public cases of that id.
+    mod own {
+        use crate::{rabbitmq, within};
+
+        /// Makes each of these functions a test.
+        macro_rules! rows {
+            ($($(#[$attribute:meta])* $group:ident::$row:ident,)+) => {$(
+                $(#[$attribute])*
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $row() {
+                    within(rabbitmq::$group::$row()).await;
+                }
+            )+};
+        }
+
+        rows! {
+            cuts::stale_channel,
+            cuts::n08_cut_connections_lose_and_double_nothing,
+            cuts::n08_silent_connection_is_replaced,
+            cuts::lost_acknowledgement_has_one_effect,
+            cuts::channel_only_closed,
+            cuts::r01_late_acknowledgement_costs_a_channel_and_no_effect,
+            cuts::body_of_three_leases_is_ended_by_its_deadline,
+            ends::runtime_may_end_while_a_source_is_open,
+            ends::credentials_and_virtual_host_are_refused_by_name,
+            #[cfg(feature = "rabbitmq-tls")]
+            ends::certificate_is_checked,
+            messages::r03_redelivered_flag_decides_nothing,
+            messages::r06_odd_properties_and_headers_break_nothing,
+            messages::r07_undecodable_bodies_are_dead_letters_at_once,
+            messages::r08_original_stays_until_its_dead_letter_is_written,
+            messages::retry_keeps_the_message_as_it_was,
+            messages::delayed_retry_survives_a_killed_server,
+            messages::retry_that_cannot_be_delayed_waits_here,
+            queues::n08_queue_that_is_gone_ends_the_consumer,
+            queues::source_recreated,
+            queues::topology_conflicting,
+            queues::queue_of_the_sources_name_is_read,
+            queues::source_of_some_topics,
+            queues::unroutable_message_is_an_error,
+            queues::r04_servers_limit_is_refused_and_buries_no_failing_message,
+            queues::r04_message_outlives_consumers_that_die_with_it,
+            processes::x05_sigterm_drains,
+            #[cfg(feature = "testing")]
+            processes::x07_killed_process_has_one_effect,
+        }
+    }
+
+    /// With one message at a time, and a queue of one active consumer.
+    mod one_at_a_time {
+        use super::{PATIENCE, Quorum, rows};
+
+        conformance! { Quorum<true>:
             capabilities::declares_what_it_is_held_to,
             order::unacked_blocks,
             order::order_by_key,

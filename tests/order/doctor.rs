@@ -1,5 +1,6 @@
 //! The doctor: what is found beforehand is what a start refuses, all of it at once, unless it is allowed by name.
 
+use std::cell::Cell;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -299,8 +300,13 @@ async fn check_leaves_nothing_behind_and_a_refused_start_handles_nothing() {
     assert!(found[0].cure.contains(r#"consumer = "record""#), "{}", found[0]);
 }
 
-/// Counts the warnings of the doctor.
-struct Warnings(Arc<AtomicU32>);
+thread_local! {
+    /// How many warnings of the doctor were logged on this thread, which is one test's.
+    static LOGGED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts the warnings of the doctor, for the whole process: a subscriber of one thread misses what others see first.
+struct Warnings;
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -316,7 +322,7 @@ impl Subscriber for Warnings {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        LOGGED.set(LOGGED.get() + 1);
     }
 
     fn enter(&self, _: &Id) {}
@@ -327,15 +333,14 @@ impl Subscriber for Warnings {
 #[tokio::test]
 async fn warnings_are_logged_once_however_often_the_source_is_opened() {
     let shop = Shop::open().await;
-    let logged = Arc::new(AtomicU32::new(0));
-    let _subscribed = tracing::subscriber::set_default(Warnings(Arc::clone(&logged)));
+    tracing::subscriber::set_global_default(Warnings).unwrap();
     let broker = Posing::new(|its| its.retention = None);
     broker.losses.store(3, Ordering::SeqCst);
     broker.memory.publish("orders", order(1));
     let consumer = shop.consumer().handle("orders", record);
     assert_eq!(kinds(&consumer.check(&broker).await), [(Check::Retention, Severity::Warning)]);
-    assert_eq!(logged.load(Ordering::SeqCst), 0, "a check only answers");
+    assert_eq!(LOGGED.get(), 0, "a check only answers");
     let handled = until("the message is handled", async || shop.effects().await == 1);
     within(consumer.run_until(broker.clone(), handled)).await.unwrap();
-    assert_eq!((broker.losses.load(Ordering::SeqCst), logged.load(Ordering::SeqCst)), (0, 1));
+    assert_eq!((broker.losses.load(Ordering::SeqCst), LOGGED.get()), (0, 1));
 }

@@ -30,9 +30,11 @@
 //! ```
 
 mod address;
+mod arguments;
 mod connection;
 mod delay;
 mod error;
+mod facts;
 mod headers;
 mod moved;
 mod options;
@@ -47,17 +49,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use inboxed_runtime::broker::{BrokerError, Capabilities, Transport, Wanted};
+use inboxed_runtime::broker::{BrokerError, Transport, Wanted};
 
+use self::arguments::Arguments;
 use self::connection::Login;
 use self::delay::Delays;
 pub use self::error::RabbitMqError;
+use self::facts::Facts;
 pub use self::options::Binding;
 use self::options::Options;
 use self::outlet::Outlet;
 pub use self::publisher::Publisher;
 pub use self::settler::{RabbitMqSettler, RabbitMqToken};
-use self::source::Facts;
 pub use self::source::RabbitMqSource;
 
 /// RabbitMQ. See the [module](self) for what it does.
@@ -137,22 +140,9 @@ impl RabbitMq {
         let connection = self.login.connect().await?;
         let place = self.place(source, &wanted.service);
         let queue = place::find(&connection, source, &place).await?;
-        let mut capabilities = Capabilities::default();
-        capabilities.ordered = self.options.one_at_a_time;
-        capabilities.groups = true;
-        capabilities.persistent = true;
-        capabilities.lease = Some(self.options.consumer_timeout);
-        capabilities.fixed_lease = true;
-        capabilities.delivery_limit = self.options.delivery_limit;
-        capabilities.delivery_count = true;
-        capabilities.delayed_retry = true;
-        capabilities.batch_ack = true;
-        let facts = Facts {
-            capabilities,
-            findings: Vec::new(),
-            lease: self.options.consumer_timeout,
-            in_order: self.options.one_at_a_time,
-        };
+        let ours = Arguments::of_ours(topology::ours(&self.options));
+        let read = Arguments::read(&connection, &queue, ours).await?;
+        let facts = Facts::of(&queue, read, &self.options)?;
         let delays = Delays { outlet: Arc::clone(&self.outlet), queue: queue.into() };
         RabbitMqSource::open(connection, source, delays, facts, wanted).await
     }

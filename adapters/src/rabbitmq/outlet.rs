@@ -23,6 +23,8 @@ pub(super) struct Outlet {
     login: Login,
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
     lanes: Semaphore,
+    /// Queues that were made, and are trusted.
+    made: Mutex<HashSet<String>>,
 }
 
 /// A connection, and what is known of it.
@@ -30,17 +32,11 @@ pub(super) struct Outlet {
 pub(super) struct Link {
     pub(super) connection: Connection,
     idle: Mutex<Vec<Channel>>,
-    /// Queues that were made over this connection.
-    made: Mutex<HashSet<String>>,
 }
 
 impl Link {
     fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn made(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn lane(&self) -> Result<Channel, RabbitMqError> {
@@ -56,7 +52,12 @@ impl Link {
 
 impl Outlet {
     pub(super) fn new(login: Login) -> Self {
-        Self { login, link: tokio::sync::Mutex::default(), lanes: Semaphore::new(LANES) }
+        let lanes = Semaphore::new(LANES);
+        Self { login, link: tokio::sync::Mutex::default(), lanes, made: Mutex::default() }
+    }
+
+    pub(super) fn made(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection, made if there is none that lives.
@@ -66,7 +67,7 @@ impl Outlet {
             return Ok(Arc::clone(link));
         }
         let connection = self.login.connect().await?;
-        let made = Arc::new(Link { connection, idle: Mutex::default(), made: Mutex::default() });
+        let made = Arc::new(Link { connection, idle: Mutex::default() });
         *link = Some(Arc::clone(&made));
         Ok(made)
     }

@@ -1,5 +1,6 @@
 //! Receiving: the server pushes, never more than there is room for.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::connection::{Connection, answer, look, name};
 use super::delay::Delays;
 use super::error::RabbitMqError;
+use super::facts::Facts;
 use super::headers;
 use super::moved::unpack;
 use super::settler::{Delivery, RabbitMqSettler, RabbitMqToken, requeue};
@@ -31,17 +33,10 @@ pub struct RabbitMqSource {
     consumer: Consumer,
     delays: Delays,
     facts: Facts,
-    /// When nothing was waiting here: what is received now has come since.
+    /// What the server has pushed and there was no room for, and since when it may have been here.
+    waiting: VecDeque<(Instant, lapin::message::Delivery)>,
+    /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
-}
-
-/// What is known of a queue.
-#[derive(Debug)]
-pub(super) struct Facts {
-    pub(super) capabilities: Capabilities,
-    pub(super) findings: Vec<Finding>,
-    pub(super) lease: Duration,
-    pub(super) in_order: bool,
 }
 
 impl RabbitMqSource {
@@ -55,32 +50,63 @@ impl RabbitMqSource {
         let channel = connection.channel().await?;
         let most = if facts.in_order { 1 } else { u16::try_from(wanted.in_flight).unwrap_or(u16::MAX) };
         answer("basic.qos", channel.basic_qos(most, BasicQosOptions::default())).await?;
-        let (queue, tag) = (name(&delays.queue)?, ShortString::default());
-        let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
-        let consumer = answer("basic.consume", consumed).await?;
-        let (name, connection) = (Arc::from(source), Arc::new(connection));
-        Ok(Self { name, connection, channel, consumer, delays, facts, empty_at: Instant::now() })
+        Ok(Self {
+            name: Arc::from(source),
+            connection: Arc::new(connection),
+            consumer: consume(&channel, &delays.queue).await?,
+            channel,
+            delays,
+            facts,
+            waiting: VecDeque::new(),
+            empty_at: Instant::now(),
+        })
     }
 
-    /// Takes in what came, unless it has waited here so long that its lease may end soon.
-    fn take(
-        &self,
-        delivery: Option<lapin::Result<lapin::message::Delivery>>,
-        batch: &mut Vec<Incoming<RabbitMqToken>>,
-    ) -> Result<(), RabbitMqError> {
-        let Some(delivery) = delivery else {
-            return Err(RabbitMqError::Ended(format!(
-                "queue `{}` was deleted, or its node went down",
-                self.delays.queue
-            )));
-        };
-        let delivery = delivery?;
-        if self.empty_at.elapsed() > self.facts.lease / 3 {
-            give_back(&delivery);
-        } else {
-            batch.push(self.incoming(delivery));
+    /// Takes in all that has come.
+    fn gather(&mut self) -> Result<(), RabbitMqError> {
+        while let Some(delivery) = self.consumer.next().now_or_never() {
+            self.take(self.empty_at, delivery)?;
         }
+        self.empty_at = Instant::now();
         Ok(())
+    }
+
+    fn take(
+        &mut self,
+        since: Instant,
+        delivery: Option<lapin::Result<lapin::message::Delivery>>,
+    ) -> Result<(), RabbitMqError> {
+        let delivery = delivery.ok_or_else(|| self.gone())??;
+        self.waiting.push_back((since, delivery));
+        Ok(())
+    }
+
+    fn gone(&self) -> RabbitMqError {
+        RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue))
+    }
+
+    /// Looks why nothing comes. A queue that was deleted and made again has no consumer, or the server has taken care of it.
+    async fn look(&self) -> Result<(), RabbitMqError> {
+        match look(&self.channel, &self.delays.queue).await {
+            Ok(queue) if queue.consumer_count() > 0 => Ok(()),
+            Ok(_) | Err(RabbitMqError::NoQueue(_)) => Err(self.gone()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What waits here, as far as there is room, but for what has waited so long that its lease may end soon.
+    fn ready(&mut self, free: usize) -> Vec<Incoming<RabbitMqToken>> {
+        let mut batch = Vec::new();
+        while batch.len() < free
+            && let Some((since, delivery)) = self.waiting.pop_front()
+        {
+            if since.elapsed() > self.facts.lease / 3 {
+                give_back(&delivery);
+            } else {
+                batch.push(self.incoming(delivery));
+            }
+        }
+        batch
     }
 
     fn incoming(&self, delivery: lapin::message::Delivery) -> Incoming<RabbitMqToken> {
@@ -96,37 +122,20 @@ impl RabbitMqSource {
         Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body })) }
     }
 
-    /// What has come already, as far as there is room.
-    fn take_ready(&mut self, free: usize, batch: &mut Vec<Incoming<RabbitMqToken>>) -> Result<(), RabbitMqError> {
-        while batch.len() < free {
-            let Some(delivery) = self.consumer.next().now_or_never() else {
-                self.empty_at = Instant::now();
-                return Ok(());
-            };
-            self.take(delivery, batch)?;
-        }
-        Ok(())
-    }
-
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
         loop {
-            let mut batch = Vec::new();
-            self.take_ready(free, &mut batch)?;
-            if batch.is_empty() {
-                tokio::select! {
-                    delivery = self.consumer.next() => {
-                        // Nothing was here a moment ago, however long nothing came.
-                        self.empty_at = Instant::now();
-                        self.take(delivery, &mut batch)?;
-                        self.take_ready(free, &mut batch)?;
-                    }
-                    () = sleep(QUIET) => {
-                        look(&self.channel, &self.delays.queue).await?;
-                    }
-                }
-            }
+            self.gather()?;
+            let batch = self.ready(free);
             if !batch.is_empty() {
                 return Ok(batch);
+            }
+            tokio::select! {
+                delivery = self.consumer.next() => {
+                    // Nothing was here a moment ago, however long nothing came.
+                    self.empty_at = Instant::now();
+                    self.take(self.empty_at, delivery)?;
+                }
+                () = sleep(QUIET) => self.look().await?,
             }
         }
     }
@@ -164,12 +173,18 @@ impl Drop for RabbitMqSource {
         // First, or what is given back would be pushed here again.
         let cancel = BasicCancelOptions { nowait: true };
         let _ = self.channel.basic_cancel(self.consumer.tag(), cancel).now_or_never();
-        while let Some(Some(delivery)) = self.consumer.next().now_or_never() {
-            if let Ok(delivery) = delivery {
-                give_back(&delivery);
-            }
+        // An error leaves nothing to give back.
+        let _ = self.gather();
+        for (_, delivery) in &self.waiting {
+            give_back(delivery);
         }
     }
+}
+
+async fn consume(channel: &Channel, queue: &str) -> Result<Consumer, RabbitMqError> {
+    let (queue, tag) = (name(queue)?, ShortString::default());
+    let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
+    answer("basic.consume", consumed).await
 }
 
 /// Lets the server hand a message out again; the word is on its way when this returns.

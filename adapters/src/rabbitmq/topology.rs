@@ -9,8 +9,10 @@ use super::error::RabbitMqError;
 use super::options::Options;
 use super::place::{Exchange, Place};
 
-/// The argument that says after how many deliveries a message is given up.
-const LIMIT: &str = "x-delivery-limit";
+/// After how many deliveries a message of a queue that is made here is given up: attempts are counted in the inbox, and the
+/// server counts restarts too. Without a number it is 20 from RabbitMQ 4.0 on; and -1, which is endless there, gives up at
+/// once before.
+const DELIVERIES: i32 = i32::MAX;
 
 /// Makes the queue of a place, and what it is bound to.
 pub(super) async fn create(
@@ -21,10 +23,12 @@ pub(super) async fn create(
 ) -> Result<Vec<String>, RabbitMqError> {
     let mut made = Vec::new();
     let own = connection.queue(&place.queue).await?.is_some();
-    if let (false, Some(queue)) = (own, &place.or_queue)
-        && connection.queue(queue).await?.is_some()
-    {
-        // Somebody made it, and the source is read from it.
+    let other = match (own, &place.or_queue) {
+        (false, Some(queue)) => connection.queue(queue).await?.is_some(),
+        _ => false,
+    };
+    if other || (own && place.exchange.is_none()) {
+        // Somebody made it, and the source is read from it as it is.
         return Ok(made);
     }
     let exchange = match &place.exchange {
@@ -87,35 +91,28 @@ async fn declare_exchange(
     })
 }
 
-/// Declares a quorum queue in which a message is given up after no number of deliveries: attempts are counted in the inbox, and
-/// the server counts restarts too. Before 4.0 that is so by itself, and can't be said.
+/// The settings of a queue that is made here.
+pub(super) fn ours(options: &Options) -> FieldTable {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-delivery-limit".into(), AMQPValue::LongInt(DELIVERIES));
+    if options.one_at_a_time {
+        arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
+    }
+    arguments
+}
+
 async fn declare_queue(
     connection: &Connection,
     source: &str,
     queue: &str,
     options: &Options,
 ) -> Result<(), RabbitMqError> {
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
-    if options.one_at_a_time {
-        arguments.insert("x-single-active-consumer".into(), AMQPValue::Boolean(true));
-    }
-    let mut unlimited = arguments.clone();
-    unlimited.insert(LIMIT.into(), AMQPValue::LongLongInt(-1));
-    let mut declared = Ok(());
-    for arguments in [unlimited, arguments] {
-        let channel = connection.channel().await?;
-        let queue = channel.queue_declare(name(queue)?, QueueDeclareOptions::durable(), arguments);
-        declared = answer("queue.declare", queue).await.map(drop);
-        if !matches!(&declared, Err(RabbitMqError::Refused(text)) if text.contains(LIMIT)) {
-            break;
-        }
-    }
-    different(declared, || {
-        let cure = format!(
-            "say by `.source(\"{source}\", Binding::queue(\"{queue}\"))` without `create_topology` that it will do, name \
-             another, or delete it"
-        );
+    let channel = connection.channel().await?;
+    let declared = channel.queue_declare(name(queue)?, QueueDeclareOptions::durable(), ours(options));
+    different(answer("queue.declare", declared).await.map(drop), || {
+        let cure =
+            format!("if it will do, say so by `.source(\"{source}\", Binding::queue(\"{queue}\"))`; else delete it");
         (format!("queue `{queue}`"), cure)
     })
 }

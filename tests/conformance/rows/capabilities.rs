@@ -22,9 +22,9 @@ pub(crate) async fn declares_what_it_is_held_to<A: Adapter>() {
     assert_eq!(source.capabilities(), held_to);
 }
 
-/// What a consumer of ten messages at once wants.
+/// What a consumer of twenty messages at once wants.
 fn by_hand() -> Wanted {
-    Wanted::new(SERVICE, 10)
+    Wanted::new(SERVICE, 20)
 }
 
 /// Receives this many deliveries from a source by hand.
@@ -79,7 +79,8 @@ pub(crate) async fn batch_answers<A: Adapter>() {
     let settled = source.settler().settle(releases.collect()).await;
     let lost = settled.iter().enumerate().filter(|(_, settled)| **settled == Settled::Lost).map(|(index, _)| index);
     assert_eq!(settled.len(), 10);
-    assert_eq!(lost.collect::<Vec<_>>(), if settled.contains(&Settled::Sent) { vec![] } else { vec![4] });
+    // A broker that confirms nothing may not know.
+    assert_eq!(lost.collect::<Vec<_>>(), if settled[4] == Settled::Sent { vec![] } else { vec![4] });
     let again = receive(&mut source, 10).await.into_iter().map(|delivery| delivery.received.body);
     assert_eq!(again.collect::<BTreeSet<_>>().len(), 10);
 }

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use inboxed::broker::Settled;
+use inboxed::{Check, Consumer, RunError};
+use sqlx::Sqlite;
 use tokio::time::sleep;
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, report};
 use crate::handlers::{Script, body};
 use crate::trial::{Deliveries, Gate, Trial, eventually};
 use crate::watch::Answer;
@@ -19,11 +21,23 @@ fn takes(lease: Duration, share: f64) -> Script {
     })
 }
 
+/// Where no lease is extended, a timeout beyond it refuses the start.
+async fn refused<A: Adapter>(trial: &Trial<A>, consumer: Consumer<Sqlite, Script>) {
+    let ended = trial.run(consumer).ended().await;
+    let Err(RunError::Findings(findings)) = &ended else { panic!("not refused: {ended:?}") };
+    assert_eq!(findings.iter().map(|finding| finding.check).collect::<Vec<_>>(), [Check::Lease]);
+    report(trial.row, format_args!("refused: {}", findings[0]));
+}
+
 /// A body that takes three leases has one delivery, since its lease is kept.
 pub(crate) async fn lease_outlived<A: Adapter>() {
     let trial = Trial::<A>::with_lease("lease_outlived", A::SHORT_LEASE).await;
     let script = takes(A::SHORT_LEASE, 3.0);
-    let running = trial.run(trial.consumer(&script).timeout(Duration::from_secs(30)));
+    let consumer = trial.consumer(&script).timeout(Duration::from_secs(30));
+    if A::held_to().fixed_lease {
+        return refused(&trial, consumer).await;
+    }
+    let running = trial.run(consumer);
     trial.publish(body(1)).await;
     trial.finish(running, 1, Deliveries::Once).await;
 }
@@ -32,7 +46,7 @@ pub(crate) async fn lease_outlived<A: Adapter>() {
 pub(crate) async fn lease_outlived_without_keeper<A: Adapter>() {
     let trial = Trial::<A>::with_lease("lease_outlived_without_keeper", A::SHORT_LEASE).await;
     let script = takes(A::SHORT_LEASE, 3.0);
-    let consumer = trial.consumer(&script).timeout(Duration::from_secs(30)).keep_leases(false);
+    let consumer = trial.consumer(&script).timeout(Duration::from_secs(30)).keep_leases(false).allow(Check::Lease);
     let running = trial.run(consumer);
     trial.publish(body(1)).await;
     trial.finish(running, 1, Deliveries::Repeated).await;
@@ -44,7 +58,11 @@ pub(crate) async fn waiting_lease<A: Adapter>() {
     let trial = Trial::<A>::with_lease("waiting_lease", A::SHORT_LEASE).await;
     let script = takes(A::SHORT_LEASE, 0.9);
     trial.publish_ids(0..10).await;
-    let running = trial.run(trial.consumer(&script).concurrency(1).prefetch(9).timeout(Duration::from_secs(30)));
+    let consumer = trial.consumer(&script).concurrency(1).prefetch(9).timeout(Duration::from_secs(30));
+    if A::held_to().fixed_lease {
+        return refused(&trial, consumer).await;
+    }
+    let running = trial.run(consumer);
     trial.finish(running, 10, Deliveries::Once).await;
     assert!(trial.log.deliveries().iter().any(|seen| seen.batch > 1), "nothing waited");
     assert!(script.steps().iter().all(|step| !step.lease_lost));
@@ -56,7 +74,7 @@ pub(crate) async fn waiting_lease_without_keeper<A: Adapter>() {
     let script = takes(A::SHORT_LEASE, 0.4);
     trial.publish_ids(0..10).await;
     let consumer = trial.consumer(&script).concurrency(1).prefetch(9).timeout(Duration::from_secs(30));
-    let running = trial.run(consumer.keep_leases(false));
+    let running = trial.run(consumer.keep_leases(false).allow(Check::Lease));
     trial.finish(running, 10, Deliveries::Repeated).await;
     assert!(trial.log.delivered() > 10, "no lease ended while its message waited");
     assert!(script.steps().iter().all(|step| !step.lease_lost), "a message was started after its lease was gone");
@@ -72,7 +90,7 @@ pub(crate) async fn late_settle<A: Adapter>() {
         Ok(())
     });
     let consumer = trial.consumer(&script).concurrency(1).timeout(Duration::from_secs(30)).keep_leases(false);
-    let running = trial.run(consumer);
+    let running = trial.run(consumer.allow(Check::Lease));
     trial.publish(body(1)).await;
     trial.settled().await;
     trial.publish(body(2)).await;

@@ -112,7 +112,7 @@ impl SqliteTransaction {
 
     pub(super) async fn commit(mut self) -> Result<(), CommitError> {
         // A savepoint that a body forgot would be committed with the rest, though its end never came.
-        if !self.is_whole().await {
+        if !self.is_outermost().await {
             self.close().await;
             let text =
                 "the body left a transaction open that it began with `begin()`: commit it or drop it; nothing was kept";
@@ -146,8 +146,15 @@ impl SqliteTransaction {
         }
     }
 
+    /// Whether everything that the body began inside has ended.
+    async fn is_outermost(&mut self) -> bool {
+        // A dropped `begin()` is rolled back by the driver's own thread, which answers a ping after that.
+        Manager::get_transaction_depth(self) == 1
+            || self.ping().await.is_ok() && Manager::get_transaction_depth(self) == 1
+    }
+
     pub(super) async fn rollback(mut self) {
-        let rolled_back = self.is_whole().await
+        let rolled_back = self.is_outermost().await
             && match &mut self.writer {
                 Writer::Lane(lane) => lane.connection.execute("ROLLBACK").await.is_ok(),
                 Writer::Pooled(pooled) => Manager::rollback(pooled).await.is_ok(),
@@ -157,13 +164,6 @@ impl SqliteTransaction {
         } else {
             self.close().await;
         }
-    }
-
-    /// Whether no part of the transaction is left open. What a body has dropped is rolled back by sqlx in the
-    /// connection's own thread, which may come to it after the first look; a statement waits for it.
-    async fn is_whole(&mut self) -> bool {
-        let whole = |this: &Self| Manager::get_transaction_depth(this) == 1;
-        whole(self) || (Box::pin(self.execute("SELECT 1")).await.is_ok() && whole(self))
     }
 
     /// Ends what runs on the connection and waits until the database is out of the transaction.
