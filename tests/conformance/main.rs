@@ -11,14 +11,14 @@
 //! | `unacked_blocks`, `order_by_key` | `ordered` | for NATS with a durable that hands out one message at a time |
 //! | `too_old`, `clock_skew` | whether a publisher dates its messages | refused by NATS, whose server does |
 //! | `topology_missing` | whether a source's first consumer makes it | refused by a broker that makes nothing unasked |
-//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting`, `settings_…` | a server that keeps settings, and connections to cut | `on_nats::own`, `on_rabbitmq::own` |
+//! | `source_recreated`, `stale_channel`, `stalled`, `topology_conflicting`, `settings_…` | a server that keeps settings, and connections to cut | `own` of each |
 //! | `channel_only_closed` | channels that are closed alone | `on_rabbitmq::own`; NATS has none: its connection is the channel |
 //! | `lease_outlived`, `waiting_lease` | leases that are extended | refused by RabbitMQ, where a body is ended by its deadline |
 //! | `crash_points`, `suspect` | feature `testing` | by ending the message's task; `x07` kills the process, which would take `memory` with it |
 //! | `database_killed` | a database in a process of its own | `tests/servers`; `SQLite` ends with its process |
 
 mod adapter;
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 #[path = "../common/child.rs"]
 mod child;
 mod handlers;
@@ -42,7 +42,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// Waits for something that must come.
-#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
 async fn within<F: Future>(awaited: F) -> F::Output {
     tokio::time::timeout(PATIENCE, awaited).await.expect("in time")
 }
@@ -55,6 +55,18 @@ macro_rules! conformance {
         async fn $row() {
             let row = rows::$group::$row::<$adapter>();
             assert!(tokio::time::timeout(PATIENCE, row).await.is_ok(), "the row took longer than {PATIENCE:?}");
+        }
+    )+};
+}
+
+/// Makes each of these functions a test.
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+macro_rules! own_rows {
+    ($broker:ident: $($(#[$attribute:meta])* $group:ident::$row:ident,)+) => {$(
+        $(#[$attribute])*
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $row() {
+            crate::within(crate::$broker::$group::$row()).await;
         }
     )+};
 }
@@ -126,20 +138,7 @@ mod on_nats {
 
     /// What only this broker can show. Names with an id are the public cases of that id.
     mod own {
-        use crate::{nats, within};
-
-        /// Makes each of these functions a test.
-        macro_rules! rows {
-            ($($(#[$attribute:meta])* $group:ident::$row:ident,)+) => {$(
-                $(#[$attribute])*
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $row() {
-                    within(nats::$group::$row()).await;
-                }
-            )+};
-        }
-
-        rows! {
+        own_rows! { nats:
             cuts::stale_channel,
             cuts::n08_cut_connections_lose_and_double_nothing,
             cuts::n08_silent_connection_is_replaced,
@@ -261,6 +260,30 @@ mod on_sqs {
     use super::{PATIENCE, rows, sqs::Queues};
 
     every_row!(Queues<false>);
+
+    /// What only this broker can show. Names with an id are the public cases of that id.
+    mod own {
+        own_rows! { sqs:
+            settlements::s01_body_that_outlives_its_lease_runs_once,
+            settlements::s01_messages_that_wait_here_keep_their_lease,
+            settlements::s03_failed_entries_of_a_batch_come_again_and_have_one_effect,
+            settlements::s05_duplicate_is_deleted_until_that_works,
+            settlements::s07_one_that_fails_comes_again_alone,
+            settlements::s12_what_the_dead_letter_queue_gives_back_has_one_effect,
+            settlements::extension_that_comes_too_late_is_a_lost_lease,
+            settlements::many_settlements_go_ten_to_a_request,
+            envelopes::s09_declared_envelope_has_the_key_inside,
+            envelopes::s09_undeclared_envelope_is_a_dead_letter,
+            outages::cut_connections_lose_and_double_nothing,
+            outages::silent_poll_is_given_up,
+            outages::source_recreated,
+            settings::topology_conflicting,
+            settings::risks_are_found_when_a_queue_is_opened,
+            processes::x05_sigterm_drains,
+            #[cfg(feature = "testing")]
+            processes::x07_killed_process_has_one_effect,
+        }
+    }
 }
 
 #[cfg(feature = "sqs")]
@@ -268,4 +291,16 @@ mod on_sqs_fifo {
     use super::{PATIENCE, rows, sqs::Queues};
 
     every_row!(Queues<true>);
+
+    /// What only a queue that keeps an order can show.
+    mod own {
+        own_rows! { sqs:
+            groups::messages_of_a_group_run_one_after_the_other,
+            groups::message_that_fails_holds_back_its_group_alone,
+            groups::messages_behind_a_long_one_come_once,
+            groups::group_is_given_back_whole_when_a_consumer_ends,
+            groups::repetition_is_known_by_its_id,
+            settlements::expired_handle_of_a_fifo_queue_is_a_lost_acknowledgement,
+        }
+    }
 }

@@ -22,14 +22,14 @@ impl Queue {
         if self.lease.is_zero() {
             let found =
                 "the queue's VisibilityTimeout is 0: each message is handed out again at once, to every consumer";
-            findings.push(error(Check::Settings, found.to_owned(), "set VisibilityTimeout to 30 or more"));
+            findings.push(error(Check::Lease, found.to_owned(), "set VisibilityTimeout to 30 or more"));
         } else if self.lease < SHORT_LEASE {
             let found = format!(
                 "the queue takes a message back after {:?} (VisibilityTimeout), and an extension that is late by a moment \
                  repeats it",
                 self.lease
             );
-            findings.push(warning(Check::Settings, found, "set VisibilityTimeout to 30 or more"));
+            findings.push(warning(Check::Lease, found, "set VisibilityTimeout to 30 or more"));
         }
         if self.retention < SHORT_RETENTION {
             let found = format!(

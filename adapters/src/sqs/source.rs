@@ -71,8 +71,8 @@ impl SqsSource {
             if !batch.is_empty() {
                 return Ok(batch);
             }
-            // What waits for its turn will need room too.
-            self.polls.ask(free.saturating_sub(self.turns.here()));
+            // What waits for its turn needs no room of its own: it gets that of the message before it.
+            self.polls.ask(free);
             tokio::select! {
                 brought = self.polls.next() => self.take(brought?),
                 () = self.turns.moved() => {}

@@ -67,12 +67,6 @@ impl Turns {
         self.state().due.pop_front()
     }
 
-    /// How many messages are here and haven't been handed on.
-    pub(super) fn here(&self) -> usize {
-        let state = self.state();
-        state.due.len() + state.waiting.values().map(VecDeque::len).sum::<usize>()
-    }
-
     /// Waits until a message's turn may have come.
     pub(super) async fn moved(&self) {
         self.0.moved.notified().await;

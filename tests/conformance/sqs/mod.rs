@@ -1,7 +1,14 @@
 //! The `sqs` adapter under test, on an emulator: the one that `INBOXED_SQS_URL` names, or one of the test's own where the server
 //! is stopped.
 
+pub(crate) mod envelopes;
+pub(crate) mod groups;
+pub(crate) mod outages;
+pub(crate) mod processes;
+mod proxy;
 mod server;
+pub(crate) mod settings;
+pub(crate) mod settlements;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -10,8 +17,9 @@ use std::time::Duration;
 use inboxed::broker::{BrokerError, Capabilities, Incoming, Source, Transport, Wanted};
 use inboxed::sqs::{Binding, Sqs, SqsSettler, SqsSource, SqsToken};
 use inboxed::{Finding, Headers};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use self::proxy::Proxy;
 use self::server::{Server, url_of};
 use crate::adapter::{Adapter, Outgoing, Refused};
 use crate::services::{Own, shared};
@@ -31,12 +39,77 @@ impl<const FIFO: bool> Queues<FIFO> {
         let sqs = Sqs::new(url).unwrap().visibility_timeout(lease).retention(KEPT).dead_letter_retention(KEPT);
         Self { server: Server::of(url), own, transport: Made { sqs, queues: Arc::default() } }
     }
+
+    /// The shared server, reached through a proxy by the adapter, and directly by the test. Polls are short, since the test
+    /// ends only with those that the proxy carries.
+    fn through(proxy: &Proxy, lease: Duration) -> Self {
+        let mut through = Self::on(&proxy.url(), None, lease);
+        through.server = Server::of(&shared_url());
+        through.transport.sqs = through.transport.sqs.clone().wait(Duration::from_secs(1));
+        through
+    }
+
+    /// Makes a queue as somebody else would, to be deleted at the end, and answers with its ARN.
+    async fn make_queue(&self, name: &str, attributes: Value) -> String {
+        self.transport.queues.lock().unwrap().insert(name.to_owned());
+        let made = self.server.ask_soon("CreateQueue", json!({ "QueueName": name, "Attributes": attributes })).await;
+        assert!(made["QueueUrl"].is_string(), "{made}");
+        self.server.attributes(name).await["QueueArn"].as_str().unwrap().to_owned()
+    }
+
+    async fn delete_queue(&self, name: &str) {
+        self.server.ask_soon("DeleteQueue", json!({ "QueueUrl": url_of(name) })).await;
+    }
+
+    /// Lets a source's queue give a message up after so many deliveries.
+    async fn give_up_after(&self, source: &str, count: u32) {
+        let dead = self.server.attributes(&dead_of(&queue::<FIFO>(source))).await;
+        let policy = json!({ "deadLetterTargetArn": dead["QueueArn"], "maxReceiveCount": count }).to_string();
+        let attributes =
+            json!({ "QueueUrl": url_of(&queue::<FIFO>(source)), "Attributes": { "RedrivePolicy": policy } });
+        assert!(self.server.ask_soon("SetQueueAttributes", attributes).await["__type"].is_null());
+    }
+
+    /// How many messages the queue has given up.
+    async fn dead(&self, source: &str) -> usize {
+        self.server.messages(&dead_of(&queue::<FIFO>(source))).await
+    }
+
+    /// Puts a message among those that the queue has given up.
+    async fn publish_dead(&self, source: &str, body: &[u8]) {
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        let sent = json!({ "QueueUrl": url_of(&dead_of(&queue::<FIFO>(source))), "MessageBody": body });
+        assert!(self.server.ask_soon("SendMessage", sent).await["MessageId"].is_string());
+    }
+
+    /// Sends back what the queue has given up, and answers how many those were.
+    async fn send_back(&self, source: &str) -> usize {
+        let queue = queue::<FIFO>(source);
+        self.server.move_messages(&dead_of(&queue), &queue).await
+    }
 }
 
 /// The queue of a source.
 fn queue<const FIFO: bool>(source: &str) -> String {
     format!("{source}{}", if FIFO { ".fifo" } else { "" })
 }
+
+/// The dead-letter queue of a queue.
+fn dead_of(queue: &str) -> String {
+    let stem = queue.trim_end_matches(".fifo");
+    format!("{stem}-dead{}", &queue[stem.len()..])
+}
+
+/// The emulator that all tests share.
+fn shared_url() -> String {
+    shared("INBOXED_SQS_URL")
+}
+
+/// Standard queues.
+pub(crate) type Standard = Queues<false>;
+
+/// FIFO queues.
+pub(crate) type Fifo = Queues<true>;
 
 /// A transport to the queues of a kind.
 #[derive(Clone, Debug)]
@@ -120,7 +193,7 @@ impl<const FIFO: bool> Adapter for Queues<FIFO> {
     }
 
     async fn start(lease: Duration) -> Self {
-        Self::on(&shared("INBOXED_SQS_URL"), None, lease)
+        Self::on(&shared_url(), None, lease)
     }
 
     async fn start_own(lease: Duration) -> Result<Self, Refused> {
@@ -169,8 +242,7 @@ impl<const FIFO: bool> Drop for Queues<FIFO> {
     fn drop(&mut self) {
         if self.own.is_none() && !std::thread::panicking() {
             for queue in self.transport.queues.lock().unwrap().iter() {
-                let stem = queue.trim_end_matches(".fifo");
-                for name in [queue.clone(), format!("{stem}-dead{}", &queue[stem.len()..])] {
+                for name in [queue.clone(), dead_of(queue)] {
                     self.server.ask("DeleteQueue", &json!({ "QueueUrl": url_of(&name) }));
                 }
             }

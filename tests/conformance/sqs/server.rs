@@ -31,13 +31,6 @@ impl Server {
         tokio::task::spawn_blocking(move || server.ask(action, &body)).await.unwrap()
     }
 
-    /// Makes a queue as somebody else would, and answers with its ARN.
-    pub(crate) async fn make_queue(&self, name: &str, attributes: Value) -> String {
-        let made = self.ask_soon("CreateQueue", json!({ "QueueName": name, "Attributes": attributes })).await;
-        assert!(made["QueueUrl"].is_string(), "{made}");
-        self.attributes(name).await["QueueArn"].as_str().unwrap().to_owned()
-    }
-
     /// A queue's attributes; `null` if there is none.
     pub(crate) async fn attributes(&self, name: &str) -> Value {
         let asked = json!({ "QueueUrl": url_of(name), "AttributeNames": ["All"] });

@@ -112,7 +112,7 @@ impl SqliteTransaction {
 
     pub(super) async fn commit(mut self) -> Result<(), CommitError> {
         // A savepoint that a body forgot would be committed with the rest, though its end never came.
-        if Manager::get_transaction_depth(&self) != 1 {
+        if !self.is_outermost().await {
             self.close().await;
             let text =
                 "the body left a transaction open that it began with `begin()`: commit it or drop it; nothing was kept";
@@ -146,8 +146,15 @@ impl SqliteTransaction {
         }
     }
 
+    /// Whether everything that the body began inside has ended.
+    async fn is_outermost(&mut self) -> bool {
+        // A dropped `begin()` is rolled back by the driver's own thread, which answers a ping after that.
+        Manager::get_transaction_depth(self) == 1
+            || self.ping().await.is_ok() && Manager::get_transaction_depth(self) == 1
+    }
+
     pub(super) async fn rollback(mut self) {
-        let rolled_back = Manager::get_transaction_depth(&self) == 1
+        let rolled_back = self.is_outermost().await
             && match &mut self.writer {
                 Writer::Lane(lane) => lane.connection.execute("ROLLBACK").await.is_ok(),
                 Writer::Pooled(pooled) => Manager::rollback(pooled).await.is_ok(),
