@@ -214,8 +214,8 @@ async fn consume(connection: &Connection, queue: &str, most: u16) -> Result<(Cha
     let channel = connection.channel().await?;
     answer("basic.qos", channel.basic_qos(most, BasicQosOptions::default())).await?;
     let (queue, tag) = (name(queue)?, ShortString::default());
-    let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
-    let consumer = answer("basic.consume", consumed).await?;
+    let asked = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
+    let consumer = answer("basic.consume", asked).await?;
     Ok((channel, consumer))
 }
 
