@@ -17,12 +17,10 @@ use super::moved::Original;
 /// How long a word about a delivery may take to be written. Later, it counts as lost.
 const WRITTEN: Duration = Duration::from_secs(5);
 
-/// The settling half of a source: as long as the channel that the deliveries came on.
+/// The settling half of a source: as long as the connection that the deliveries came on.
 #[derive(Clone, Debug)]
 pub struct RabbitMqSettler {
     pub(super) connection: Arc<Connection>,
-    /// Closed with the last who holds it.
-    pub(super) channel: Channel,
     pub(super) delays: Delays,
     /// Retries wait here, so that nothing overtakes them.
     pub(super) in_order: bool,
@@ -34,10 +32,14 @@ pub struct RabbitMqToken(pub(super) Arc<Delivery>);
 
 #[derive(Debug)]
 pub(super) struct Delivery {
+    /// Closed with the last who holds it.
+    pub(super) channel: Channel,
     /// Bound to its channel: of one that is closed it says nothing.
     pub(super) acker: Acker,
     pub(super) original: Original,
     pub(super) body: Bytes,
+    /// Says to the source that it is out.
+    pub(super) _out: Arc<()>,
 }
 
 impl RabbitMqSettler {
@@ -50,11 +52,11 @@ impl RabbitMqSettler {
     }
 
     async fn acknowledge(&self, delivery: &Delivery) -> Settled {
-        self.said(delivery.acker.ack(BasicAckOptions::default())).await
+        self.said(delivery, delivery.acker.ack(BasicAckOptions::default())).await
     }
 
     async fn give_back(&self, delivery: &Delivery) -> Settled {
-        self.said(delivery.acker.nack(requeue())).await
+        self.said(delivery, delivery.acker.nack(requeue())).await
     }
 
     async fn retry(&self, delivery: &Delivery, delay: Duration) -> Settled {
@@ -75,8 +77,8 @@ impl RabbitMqSettler {
         }
     }
 
-    async fn said(&self, word: impl Future<Output = lapin::Result<bool>>) -> Settled {
-        if self.connection.is_over() || !self.channel.status().connected() {
+    async fn said(&self, delivery: &Delivery, word: impl Future<Output = lapin::Result<bool>>) -> Settled {
+        if self.connection.is_over() || !delivery.channel.status().connected() {
             return Settled::Lost;
         }
         match timeout(WRITTEN, word).await {

@@ -24,6 +24,10 @@ use super::settler::{Delivery, RabbitMqSettler, RabbitMqToken, requeue};
 /// Without a message for this long the server is asked whether the queue and the channel are there.
 const QUIET: Duration = Duration::from_secs(10);
 
+/// After so many such times the queue is consumed anew, over another channel: of one that was deleted and made again the server
+/// may keep the consumer, and never deliver to it (seen on 3.10 and 4.0).
+const RENEW_AFTER: u32 = 3;
+
 /// The receiving half of a source. Dropped, it gives back what the server has pushed and nobody has received.
 #[derive(Debug)]
 pub struct RabbitMqSource {
@@ -31,12 +35,18 @@ pub struct RabbitMqSource {
     connection: Arc<Connection>,
     channel: Channel,
     consumer: Consumer,
+    /// How many messages may be unacknowledged.
+    most: u16,
     delays: Delays,
     facts: Facts,
     /// What the server has pushed and there was no room for, and since when it may have been here.
     waiting: VecDeque<(Instant, lapin::message::Delivery)>,
     /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
+    /// Held by each delivery that was handed on.
+    outstanding: Arc<()>,
+    /// How often in a row nothing came.
+    quiet: u32,
 }
 
 impl RabbitMqSource {
@@ -47,18 +57,20 @@ impl RabbitMqSource {
         facts: Facts,
         wanted: &Wanted,
     ) -> Result<Self, RabbitMqError> {
-        let channel = connection.channel().await?;
         let most = if facts.in_order { 1 } else { u16::try_from(wanted.in_flight).unwrap_or(u16::MAX) };
-        answer("basic.qos", channel.basic_qos(most, BasicQosOptions::default())).await?;
+        let (channel, consumer) = consume(&connection, &delays.queue, most).await?;
         Ok(Self {
             name: Arc::from(source),
             connection: Arc::new(connection),
-            consumer: consume(&channel, &delays.queue).await?,
             channel,
+            consumer,
+            most,
             delays,
             facts,
             waiting: VecDeque::new(),
             empty_at: Instant::now(),
+            outstanding: Arc::default(),
+            quiet: 0,
         })
     }
 
@@ -85,12 +97,33 @@ impl RabbitMqSource {
         RabbitMqError::Ended(format!("queue `{}` was deleted, or its node went down", self.delays.queue))
     }
 
-    /// Looks why nothing comes. A queue that was deleted and made again has no consumer, or the server has taken care of it.
-    async fn look(&self) -> Result<(), RabbitMqError> {
+    /// Looks why nothing comes.
+    async fn look(&mut self) -> Result<(), RabbitMqError> {
+        self.quiet += 1;
         match look(&self.channel, &self.delays.queue).await {
-            Ok(queue) if queue.consumer_count() > 0 => Ok(()),
-            Ok(_) | Err(RabbitMqError::NoQueue(_)) => Err(self.gone()),
-            Err(error) => Err(error),
+            Ok(queue) if queue.consumer_count() > 0 => {}
+            Ok(_) | Err(RabbitMqError::NoQueue(_)) => return Err(self.gone()),
+            Err(error) => return Err(error),
+        }
+        // What is out doesn't count for a new consumer, and there would be more of it than there may be.
+        let none_is_out = Arc::strong_count(&self.outstanding) == 1 && self.waiting.is_empty();
+        if self.quiet.is_multiple_of(RENEW_AFTER) && none_is_out {
+            let (channel, consumer) = consume(&self.connection, &self.delays.queue, self.most).await?;
+            self.leave();
+            (self.channel, self.consumer) = (channel, consumer);
+        }
+        Ok(())
+    }
+
+    /// Consumes no more, and gives back what was pushed and not handed on.
+    fn leave(&mut self) {
+        // First, or what is given back would be pushed here again.
+        let cancel = BasicCancelOptions { nowait: true };
+        let _ = self.channel.basic_cancel(self.consumer.tag(), cancel).now_or_never();
+        // An error leaves nothing to give back.
+        let _ = self.gather();
+        for (_, delivery) in self.waiting.drain(..) {
+            give_back(&delivery);
         }
     }
 
@@ -119,7 +152,8 @@ impl RabbitMqSource {
         received.sent_at = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(seconds));
         received.delivery_count = original.deliveries;
         received.redelivered = original.redelivered;
-        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { acker, original, body })) }
+        let (channel, out) = (self.channel.clone(), Arc::clone(&self.outstanding));
+        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { channel, acker, original, body, _out: out })) }
     }
 
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
@@ -127,6 +161,7 @@ impl RabbitMqSource {
             self.gather()?;
             let batch = self.ready(free);
             if !batch.is_empty() {
+                self.quiet = 0;
                 return Ok(batch);
             }
             tokio::select! {
@@ -154,8 +189,8 @@ impl Source for RabbitMqSource {
     }
 
     fn settler(&self) -> RabbitMqSettler {
-        let (connection, channel) = (Arc::clone(&self.connection), self.channel.clone());
-        RabbitMqSettler { connection, channel, delays: self.delays.clone(), in_order: self.facts.in_order }
+        let (connection, delays) = (Arc::clone(&self.connection), self.delays.clone());
+        RabbitMqSettler { connection, delays, in_order: self.facts.in_order }
     }
 
     async fn receive(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, BrokerError> {
@@ -170,21 +205,18 @@ impl Source for RabbitMqSource {
 
 impl Drop for RabbitMqSource {
     fn drop(&mut self) {
-        // First, or what is given back would be pushed here again.
-        let cancel = BasicCancelOptions { nowait: true };
-        let _ = self.channel.basic_cancel(self.consumer.tag(), cancel).now_or_never();
-        // An error leaves nothing to give back.
-        let _ = self.gather();
-        for (_, delivery) in &self.waiting {
-            give_back(delivery);
-        }
+        self.leave();
     }
 }
 
-async fn consume(channel: &Channel, queue: &str) -> Result<Consumer, RabbitMqError> {
+/// Consumes a queue over a channel of its own.
+async fn consume(connection: &Connection, queue: &str, most: u16) -> Result<(Channel, Consumer), RabbitMqError> {
+    let channel = connection.channel().await?;
+    answer("basic.qos", channel.basic_qos(most, BasicQosOptions::default())).await?;
     let (queue, tag) = (name(queue)?, ShortString::default());
-    let consumed = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
-    answer("basic.consume", consumed).await
+    let asked = channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default());
+    let consumer = answer("basic.consume", asked).await?;
+    Ok((channel, consumer))
 }
 
 /// Lets the server hand a message out again; the word is on its way when this returns.

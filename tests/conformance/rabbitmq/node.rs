@@ -78,8 +78,9 @@ impl Node {
     /// The same of a server that is there.
     pub(crate) async fn ask(&self, expression: impl Into<String>) -> String {
         let (node, expression) = (self.clone(), expression.into());
-        let said = tokio::task::spawn_blocking(move || node.try_ask(&expression).expect("a server that answers"));
-        said.await.unwrap()
+        // After a restart the shell has to be told twice.
+        let said = tokio::task::spawn_blocking(move || (0..5).find_map(|_| node.try_ask(&expression)));
+        said.await.unwrap().expect("a server that answers")
     }
 
     /// How many messages of a queue aren't acknowledged, those in its delay queues included. The delay queues are counted

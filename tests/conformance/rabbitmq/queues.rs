@@ -51,8 +51,8 @@ pub(crate) async fn n08_queue_that_is_gone_ends_the_consumer() {
     trial.count(1, Deliveries::Once).await;
 }
 
-/// The queue is deleted, and made again before the consumer looks: it resumes, on a new connection or, from RabbitMQ 4.0 on, by
-/// the server's own doing.
+/// The queue is deleted, and made again before the consumer looks: it resumes, though the server may keep its consumer and deliver
+/// nothing to it.
 pub(crate) async fn source_recreated() {
     let trial = OnRabbit::new("source_recreated").await;
     let running = trial.run(trial.consumer(&Script::plain()));
