@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 /// use inboxed_runtime::{Decode, Received};
 ///
 /// let received = Received::new("orders", r#"{"Type":"Notification","MessageId":"1","Message":"{\"order_id\":7}"}"#);
-/// let message: serde_json::Value = Sns::default().decode(&received)?;
+/// let message: serde_json::Value = Sns::json().decode(&received)?;
 /// assert_eq!(message["order_id"], 7);
 /// # Ok::<_, inboxed_runtime::BoxError>(())
 /// ```
@@ -31,12 +31,26 @@ pub struct Sns<D = Json>(D);
 /// use inboxed_runtime::{Decode, Received};
 ///
 /// let received = Received::new("orders", r#"{"id":"1","detail-type":"OrderPlaced","source":"shop","detail":{"order_id":7}}"#);
-/// let message: serde_json::Value = EventBridge::default().decode(&received)?;
+/// let message: serde_json::Value = EventBridge::json().decode(&received)?;
 /// assert_eq!(message["order_id"], 7);
 /// # Ok::<_, inboxed_runtime::BoxError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventBridge<D = Json>(D);
+
+impl Sns {
+    /// Decodes what is inside as JSON.
+    pub fn json() -> Self {
+        Self(Json)
+    }
+}
+
+impl EventBridge {
+    /// Decodes what is inside as JSON.
+    pub fn json() -> Self {
+        Self(Json)
+    }
+}
 
 impl<D> Sns<D> {
     /// Decodes what is inside by another decoder, of another envelope for one.
@@ -168,7 +182,7 @@ mod tests {
     #[test]
     fn message_inside_is_what_is_decoded_and_compared() {
         let placed = Placed { order_id: "o-1".to_owned() };
-        let (sns, bus) = (Sns::<Json>::default(), EventBridge::<Json>::default());
+        let (sns, bus) = (Sns::json(), EventBridge::json());
         assert_eq!(sns.decode(&notification("1", RAW)).ok(), Some(placed));
         assert_eq!(bus.decode(&event("1", RAW)).ok(), Some(Placed { order_id: "o-1".to_owned() }));
         assert!(same_payload([&notification("1", RAW), &notification("2", RAW)], &sns));
@@ -190,20 +204,17 @@ mod tests {
     fn another_envelope_than_the_declared_one_is_refused_with_what_to_do() {
         let raw = Received::new("orders", RAW);
         for received in [&raw, &event("1", RAW)] {
-            let text = refused(&Sns::<Json>::default(), received);
+            let text = refused(&Sns::json(), received);
             assert!(text.contains("no SNS notification") && text.contains("raw message delivery"), "{text}");
         }
         for received in [&raw, &notification("1", RAW)] {
-            let text = refused(&EventBridge::<Json>::default(), received);
+            let text = refused(&EventBridge::json(), received);
             assert!(text.contains("no EventBridge event"), "{text}");
         }
         for received in [&notification("1", RAW), &event("1", RAW)] {
             assert!(refused(&Json, received).contains("order_id"));
         }
         let confirmation = r#"{"Type":"SubscriptionConfirmation","MessageId":"1","Message":"You have chosen"}"#;
-        assert!(
-            refused(&Sns::<Json>::default(), &Received::new("orders", confirmation))
-                .contains("SubscriptionConfirmation")
-        );
+        assert!(refused(&Sns::json(), &Received::new("orders", confirmation)).contains("SubscriptionConfirmation"));
     }
 }

@@ -45,8 +45,8 @@ pub(crate) async fn s09_declared_envelope_has_the_key_inside() {
     let (source, script) = (trial.source.as_str(), Script::plain());
     let rounds = [
         (shop(&trial, &script).handle_with(source, apply, Json), [body(1), body(1)]),
-        (shop(&trial, &script).handle_with(source, apply, Sns::<Json>::default()), [notification(1), notification(1)]),
-        (shop(&trial, &script).handle_with(source, apply, EventBridge::<Json>::default()), [event(1), event(1)]),
+        (shop(&trial, &script).handle_with(source, apply, Sns::json()), [notification(1), notification(1)]),
+        (shop(&trial, &script).handle_with(source, apply, EventBridge::json()), [event(1), event(1)]),
     ];
     for (consumer, messages) in rounds {
         let running = trial.run(consumer);
@@ -67,12 +67,8 @@ pub(crate) async fn s09_undeclared_envelope_is_a_dead_letter() {
     let (source, script) = (trial.source.as_str(), Script::plain());
     let rounds = [
         (shop(&trial, &script).handle_with(source, apply, Json), notification(1), "missing field"),
-        (shop(&trial, &script).handle_with(source, apply, Sns::<Json>::default()), event(2), "no SNS notification"),
-        (
-            shop(&trial, &script).handle_with(source, apply, EventBridge::<Json>::default()),
-            body(3),
-            "no EventBridge event",
-        ),
+        (shop(&trial, &script).handle_with(source, apply, Sns::json()), event(2), "no SNS notification"),
+        (shop(&trial, &script).handle_with(source, apply, EventBridge::json()), body(3), "no EventBridge event"),
     ];
     for (consumer, message, text) in rounds {
         let before = trial.dead_letters().await.len();
