@@ -32,7 +32,7 @@ impl Shell {
     fn start(mapper: u16) -> Self {
         let name = format!("test-{:08x}@localhost", fastrand::u32(..));
         let mut command = Command::new("erl");
-        command.args(["-noshell", "-hidden", "-sname", &name, "-setcookie", "inboxed"]);
+        command.args(["-noshell", "-hidden", "-sname", &name, "-setcookie", "inboxed", "-start_epmd", "false"]);
         command.args(["-kernel", "inet_dist_use_interface", "{127,0,0,1}", "-eval", LOOP]);
         command.env("ERL_EPMD_PORT", mapper.to_string()).env("HOME", std::env::temp_dir());
         let mut process =
