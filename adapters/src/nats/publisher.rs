@@ -74,6 +74,7 @@ impl Publisher {
             Err(error) => Err(NatsError::Protocol(format!("the answer to a message for `{subject}`: {error}"))),
         }
     }
+
     async fn connected(&self) -> Result<Connection, NatsError> {
         let mut connection = self.connection.lock().await;
         if connection.is_over() {
@@ -87,6 +88,9 @@ impl broker::Publisher for Publisher {
     async fn publish(&self, to: &str, message: Outgoing) -> Result<(), BrokerError> {
         let mut headers = message.headers;
         if let Some(id) = message.id {
+            // The server takes the first, which may be that of a message that is sent on.
+            let others = headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(ID));
+            headers = others.map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value))).collect();
             headers.push(ID, id);
         }
         Ok(self.publish(to, message.body, headers).await.map(drop)?)

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lapin::options::QueueDeclareOptions;
@@ -17,7 +17,10 @@ use super::address::Address;
 use super::error::RabbitMqError;
 
 /// How long a server may take to let a client in. Its threads are gone when the socket is, so that none piles up.
-const GREETING: Duration = Duration::from_secs(10);
+pub(super) const GREETING: Duration = Duration::from_secs(10);
+
+/// After so many channels a connection is replaced.
+const WORN: usize = 1_000;
 
 /// How long an answer may take.
 pub(super) const ANSWER: Duration = Duration::from_secs(5);
@@ -35,6 +38,8 @@ pub(super) struct Login {
 pub(super) struct Connection {
     client: lapin::Connection,
     over: AtomicBool,
+    /// How many channels were opened over it.
+    channels: AtomicUsize,
 }
 
 impl Login {
@@ -50,7 +55,7 @@ impl Login {
         let connecting = lapin::Connection::connect_uri_with_config(uri, properties, tls, runtime);
         let at = || self.address.to_string();
         match timeout(GREETING, connecting).await {
-            Ok(Ok(client)) => Ok(Connection { client, over: AtomicBool::new(false) }),
+            Ok(Ok(client)) => Ok(Connection { client, over: AtomicBool::new(false), channels: AtomicUsize::new(0) }),
             Ok(Err(error)) => Err(self.refused(error)),
             Err(_) => Err(RabbitMqError::Connect { at: at(), why: format!("no greeting within {GREETING:?}") }),
         }
@@ -80,6 +85,12 @@ impl Connection {
         self.over.load(Ordering::Acquire) || !self.client.status().connected()
     }
 
+    /// Whether it is to be replaced: the client never again uses the number of a channel that the server has closed, and has
+    /// 2,047 of them.
+    pub(super) fn is_worn(&self) -> bool {
+        self.channels.load(Ordering::Relaxed) >= WORN
+    }
+
     /// Whether the server takes nothing that is published, for want of memory or disk.
     pub(super) fn is_blocked(&self) -> bool {
         self.client.status().blocked()
@@ -94,6 +105,7 @@ impl Connection {
     }
 
     pub(super) async fn channel(&self) -> Result<Channel, RabbitMqError> {
+        self.channels.fetch_add(1, Ordering::Relaxed);
         answer("channel.open", self.client.create_channel()).await
     }
 

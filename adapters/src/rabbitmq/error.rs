@@ -126,6 +126,8 @@ impl From<lapin::Error> for RabbitMqError {
         match said.get_id() {
             // A queue whose node is down is as little found as one that isn't there.
             404 if text.contains("no queue") || text.contains("no exchange") => Self::NoQueue(text),
+            // What the server takes for open after a cut counts for a limit of connections until it notices.
+            530 if text.contains("limit") => Self::Ended(text),
             403 | 530 => Self::Denied(text),
             406 if text.contains("delivery acknowledgement on channel") => Self::TimedOut(text),
             405 | 406 => Self::Refused(text),

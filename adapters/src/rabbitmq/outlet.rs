@@ -11,7 +11,7 @@ use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::connection::{ANSWER, Connection, Login, answer, name};
+use super::connection::{ANSWER, Connection, GREETING, Login, answer, name};
 use super::error::RabbitMqError;
 
 /// How many messages may be on their way at once.
@@ -62,8 +62,11 @@ impl Outlet {
 
     /// The connection, made if there is none that lives.
     pub(super) async fn link(&self) -> Result<Arc<Link>, RabbitMqError> {
-        let mut link = self.link.lock().await;
-        if let Some(link) = link.as_ref().filter(|link| !link.connection.is_over()) {
+        let lock = timeout(GREETING, self.link.lock()).await;
+        // Those before us wait for the server one after another.
+        let mut link = lock.map_err(|_| RabbitMqError::silence("to a connection", GREETING))?;
+        let lives = |link: &&Arc<Link>| !link.connection.is_over() && !link.connection.is_worn();
+        if let Some(link) = link.as_ref().filter(lives) {
             return Ok(Arc::clone(link));
         }
         let connection = self.login.connect().await?;

@@ -1,5 +1,6 @@
 //! Settling deliveries. RabbitMQ confirms no acknowledgement and extends no lease.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +14,13 @@ use tokio::time::timeout;
 use super::connection::Connection;
 use super::delay::Delays;
 use super::moved::Original;
+use super::source::Out;
 
 /// How long a word about a delivery may take to be written. Later, it counts as lost.
 const WRITTEN: Duration = Duration::from_secs(5);
+
+/// How long a retry waits here at most, if no delay queue takes it.
+const HELD: Duration = Duration::from_mins(1);
 
 /// The settling half of a source: as long as the connection that the deliveries came on.
 #[derive(Clone, Debug)]
@@ -30,7 +35,6 @@ pub struct RabbitMqSettler {
 #[derive(Clone, Debug)]
 pub struct RabbitMqToken(pub(super) Arc<Delivery>);
 
-#[derive(Debug)]
 pub(super) struct Delivery {
     /// Closed with the last who holds it.
     pub(super) channel: Channel,
@@ -39,7 +43,14 @@ pub(super) struct Delivery {
     pub(super) original: Original,
     pub(super) body: Bytes,
     /// Says to the source that it is out.
-    pub(super) _out: Arc<()>,
+    pub(super) _out: Arc<Out>,
+}
+
+/// Without the body and the headers, which aren't for logs.
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delivery").field("channel", &self.channel.id()).finish_non_exhaustive()
+    }
 }
 
 impl RabbitMqSettler {
@@ -71,7 +82,7 @@ impl RabbitMqSettler {
             Ok(()) => self.acknowledge(delivery).await,
             Err(error) => {
                 tracing::warn!(queue = %self.delays.queue, %error, "a retry can't be delayed by the broker; it waits here");
-                tokio::time::sleep(delay.min(WRITTEN)).await;
+                tokio::time::sleep(delay.min(HELD)).await;
                 self.give_back(delivery).await
             }
         }

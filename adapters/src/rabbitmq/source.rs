@@ -1,6 +1,7 @@
 //! Receiving: the server pushes, never more than there is room for.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -43,10 +44,38 @@ pub struct RabbitMqSource {
     waiting: VecDeque<(Instant, lapin::message::Delivery)>,
     /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
-    /// Held by each delivery that was handed on.
-    outstanding: Arc<()>,
+    outstanding: Arc<Out>,
     /// How often in a row nothing came.
     quiet: u32,
+}
+
+/// Held by the source, and by each delivery that it has handed on.
+pub(super) struct Out {
+    /// Of a queue that keeps its order: closed with the last who holds it. A consumer that is cancelled while a message of its
+    /// own is out leaves the queue to the next consumer, which would overtake that message; the end of a channel gives the
+    /// message back and the queue over in one.
+    in_order: Option<(Channel, Consumer)>,
+}
+
+impl Out {
+    fn new(channel: &Channel, consumer: &Consumer, in_order: bool) -> Self {
+        Self { in_order: in_order.then(|| (channel.clone(), consumer.clone())) }
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        if let Some((channel, _)) = &self.in_order {
+            // The word is on its way when this returns.
+            let _ = channel.close(200, ShortString::default()).now_or_never();
+        }
+    }
+}
+
+impl fmt::Debug for Out {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Out").finish_non_exhaustive()
+    }
 }
 
 impl RabbitMqSource {
@@ -62,15 +91,15 @@ impl RabbitMqSource {
         Ok(Self {
             name: Arc::from(source),
             connection: Arc::new(connection),
-            channel,
-            consumer,
             most,
             delays,
-            facts,
             waiting: VecDeque::new(),
             empty_at: Instant::now(),
-            outstanding: Arc::default(),
+            outstanding: Arc::new(Out::new(&channel, &consumer, facts.in_order)),
             quiet: 0,
+            channel,
+            consumer,
+            facts,
         })
     }
 
@@ -110,6 +139,7 @@ impl RabbitMqSource {
         if self.quiet.is_multiple_of(RENEW_AFTER) && none_is_out {
             let (channel, consumer) = consume(&self.connection, &self.delays.queue, self.most).await?;
             self.leave();
+            self.outstanding = Arc::new(Out::new(&channel, &consumer, self.facts.in_order));
             (self.channel, self.consumer) = (channel, consumer);
         }
         Ok(())
@@ -117,6 +147,10 @@ impl RabbitMqSource {
 
     /// Consumes no more, and gives back what was pushed and not handed on.
     fn leave(&mut self) {
+        if self.facts.in_order {
+            // The channel's end does it, when nothing is out any more.
+            return self.waiting.clear();
+        }
         // First, or what is given back would be pushed here again.
         let cancel = BasicCancelOptions { nowait: true };
         let _ = self.channel.basic_cancel(self.consumer.tag(), cancel).now_or_never();

@@ -28,6 +28,11 @@ pub(super) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> 
     if host.contains(['/', '#', '@']) || host.chars().any(char::is_whitespace) {
         return Err(SqsError::Url("it is read as sqs://KEY:SECRET@HOST:PORT?region=REGION, without a path"));
     }
+    if host.split(':').next().is_some_and(|host| host.ends_with(".amazonaws.com")) {
+        return Err(SqsError::Url(
+            "a host is an emulator, reached by plain http: for AWS write `sqs://?region=REGION`",
+        ));
+    }
     let set = |name: &str| environment(name).filter(|value| !value.is_empty());
     let region = match region(parameters)? {
         Some(region) => region,
@@ -118,6 +123,7 @@ mod tests {
             "sqs://s3cret@host?region=us-east-1",
             "sqs://me:s3cret@host?region=",
             "sqs://me:%ff@host?region=us-east-1",
+            "sqs://me:s3cret@sqs.eu-central-1.amazonaws.com",
         ];
         for url in wrong {
             let refused = parse(url, environment).unwrap_err().to_string();

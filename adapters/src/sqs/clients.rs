@@ -57,6 +57,14 @@ fn https() -> Result<SharedHttpClient, SqsError> {
     Err(SqsError::Tls)
 }
 
+/// The same client, whose calls end: without a timeout of its own, a connection that has died silently holds one for ever.
+pub(super) fn calling(client: &Client) -> Client {
+    let bounds = TimeoutConfig::builder().operation_attempt_timeout(ATTEMPT).operation_timeout(CALL);
+    let given = client.config().timeout_config().map(TimeoutConfig::to_builder).unwrap_or_default();
+    let timeouts = given.take_unset_from(bounds);
+    Client::from_conf(client.config().to_builder().timeout_config(timeouts.build()).build())
+}
+
 /// The same client for polls that wait so long. It is one for all polls: the SDK keeps credentials by client.
 pub(super) fn polling(client: &Client, wait: Duration) -> Client {
     let given = client.config().timeout_config().map(TimeoutConfig::to_builder);

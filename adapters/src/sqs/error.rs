@@ -65,14 +65,16 @@ pub enum SqsError {
 }
 
 /// The codes that mean "not now", beside those of 5xx answers. Credentials that have run out are renewed by their provider.
-const PASSING: [&str; 12] = [
+const PASSING: [&str; 14] = [
     "OverLimit",
     "RequestThrottled",
     "Throttling",
     "ThrottlingException",
     "TooManyRequestsException",
     "KmsThrottled",
+    "KMS.ThrottlingException",
     "QueueDeletedRecently",
+    "AWS.SimpleQueueService.QueueDeletedRecently",
     "ExpiredToken",
     "ExpiredTokenException",
     "RequestExpired",

@@ -43,9 +43,13 @@ pub(super) fn received(source: &Arc<str>, message: Message) -> Received {
         None => body.into_bytes(),
     };
     let mut received = Received::new(Arc::clone(source), bytes);
-    received.headers = headers(attributes);
     if let Some(group) = system.get(&System::MessageGroupId) {
+        // The group as a header that was sent on, of another message.
+        attributes.retain(|name, _| !name.eq_ignore_ascii_case(GROUP));
+        received.headers = headers(attributes);
         received.headers.push(GROUP, group.clone());
+    } else {
+        received.headers = headers(attributes);
     }
     let figure = |name| system.get(&name)?.parse::<u64>().ok();
     let sent_at = figure(System::SentTimestamp).map(Duration::from_millis);
@@ -168,6 +172,7 @@ mod tests {
             .attributes(System::ApproximateReceiveCount, "3")
             .attributes(System::SentTimestamp, "1700000000123")
             .attributes(System::MessageGroupId, "account 7")
+            .message_attributes("messagegroupid", attribute("String", Some("of another message"), None).unwrap())
             .build();
         let received = received(&Arc::from("orders"), message);
         assert_eq!((received.delivery_count, received.redelivered), (3, true));

@@ -21,7 +21,7 @@
 //! use inboxed_adapters::sqs::{Binding, Sqs};
 //!
 //! # async fn connect(client: aws_sdk_sqs::Client) -> Result<(), Box<dyn std::error::Error>> {
-//! let broker = Sqs::from_client(client); // credentials, region, endpoint and HTTP client as your `SdkConfig` has them
+//! let broker = Sqs::from_client(&client); // credentials, region, endpoint and HTTP client as your `SdkConfig` has them
 //! let broker = broker.source("orders", Binding::queue("prod-orders"));
 //! // app.run(broker).await?;
 //!
@@ -64,6 +64,9 @@ use self::queue::Queue;
 pub use self::settler::{SqsSettler, SqsToken};
 pub use self::source::SqsSource;
 
+/// A poll that doesn't wait would be repeated without a pause, and each is paid for.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+
 /// The longest that a poll can wait at the service.
 const LONGEST_WAIT: Duration = Duration::from_secs(20);
 
@@ -78,10 +81,10 @@ pub struct Sqs {
 impl Sqs {
     /// The queues that this client of the SDK reaches, with its credentials, region, endpoint, HTTP client and retries.
     ///
-    /// Its timeouts aren't taken for polls: they wait for longer than a call.
-    pub fn from_client(client: Client) -> Self {
+    /// Its timeouts aren't taken for polls: they wait for longer than a call. Without timeouts of its own, a call ends after 15 s.
+    pub fn from_client(client: &Client) -> Self {
         let options = Options::default();
-        Self { polls: clients::polling(&client, options.wait), client, options }
+        Self { polls: clients::polling(client, options.wait), client: clients::calling(client), options }
     }
 
     /// The queues of a URL. Nothing is asked of the service yet.
@@ -95,7 +98,7 @@ impl Sqs {
     /// [`SqsError::Url`], [`SqsError::Environment`], [`SqsError::Tls`].
     pub fn new(url: &str) -> Result<Self, SqsError> {
         let address = address::parse(url, |name| std::env::var(name).ok())?;
-        Ok(Self::from_client(clients::of(&address)?))
+        Ok(Self::from_client(&clients::of(&address)?))
     }
 
     /// Says which queue a source is, if it doesn't bear the source's name.
@@ -104,12 +107,13 @@ impl Sqs {
         self
     }
 
-    /// How long a poll waits at the service for messages: 20 s by default, which is the most; whole seconds.
+    /// How long a poll waits at the service for messages: 20 s by default, which is the most; whole
+    /// seconds, one at least.
     ///
     /// When a consumer ends, a poll that is out goes on until something comes, and gives that back; a process that ends
     /// before may take messages with it for a visibility timeout.
     pub fn wait(mut self, wait: Duration) -> Self {
-        self.options.wait = wait.min(LONGEST_WAIT);
+        self.options.wait = wait.clamp(SHORTEST_WAIT, LONGEST_WAIT);
         self.polls = clients::polling(&self.client, self.options.wait);
         self
     }

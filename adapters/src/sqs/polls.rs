@@ -1,11 +1,13 @@
 //! Long polls. Each is a task that nothing drops: a connection that is closed under a poll may take messages with it, which are
 //! then gone for a whole visibility timeout. A poll that ends when nobody wants it any more gives back what it has brought.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_sqs::Client;
 use aws_sdk_sqs::types::{Message, MessageSystemAttributeName};
+use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -70,7 +72,10 @@ impl Polls {
             self.out += 1;
             let (poll, batches, sender) = (Arc::clone(&self.poll), self.batches.clone(), self.sender.clone());
             tokio::spawn(async move {
-                let brought = poll.poll(most).await;
+                // A poll that never reports would be waited for without end.
+                let brought = AssertUnwindSafe(poll.poll(most)).catch_unwind().await;
+                let panicked = |_| Err(SqsError::Unreachable { action: "a poll", why: "the SDK panicked".to_owned() });
+                let brought = brought.unwrap_or_else(panicked);
                 if let Err(mpsc::error::SendError(Ok(unwanted))) = sender.send(brought) {
                     give_back(&batches, &unwanted.messages);
                 }

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use super::batch::{Batches, Said};
 use super::turns::Turn;
 
-/// The longest that a message may be kept from the queue's other consumers, from when it was received.
-const LONGEST: Duration = Duration::from_hours(12);
+/// The longest that a message may be kept from the queue's other consumers, from when it was received: 12 h, as the service
+/// counts, and it has begun before we have.
+const LONGEST: Duration = Duration::from_secs(12 * 60 * 60 - 30);
 
 /// The settling half of a source.
 #[derive(Clone, Debug)]

@@ -56,8 +56,7 @@ impl SqsSource {
             let handle = message.receipt_handle.clone().unwrap_or_default();
             let token = SqsToken::new(handle, self.batches.clone(), at, self.queue.lease);
             let incoming = Incoming { received: received(&self.name, message), token };
-            let group =
-                if self.queue.is_fifo() { incoming.received.headers.get(GROUP).map(str::to_owned) } else { None };
+            let group = incoming.received.headers.get(GROUP).filter(|_| self.queue.is_fifo()).map(str::to_owned);
             self.ready.extend(match group {
                 Some(group) => self.turns.admit(&group, incoming),
                 None => Some(incoming),
