@@ -234,6 +234,7 @@ mod on_rabbitmq {
             queues::topology_conflicting,
             queues::queue_of_the_sources_name_is_read,
             queues::source_of_some_topics,
+            queues::handover_keeps_the_order,
             queues::unroutable_message_is_an_error,
             queues::r04_servers_limit_is_refused_and_buries_no_failing_message,
             queues::r04_message_outlives_consumers_that_die_with_it,

@@ -9,11 +9,12 @@ use inboxed::{Check, RetryPolicy, RunError};
 use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
+use tokio::time::sleep;
 
-use super::{OnRabbit, Plain};
+use super::{OnRabbit, Plain, Quorum};
 use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
-use crate::trial::{Deliveries, LONG_LEASE, SERVICE, eventually, fresh_source};
+use crate::trial::{Deliveries, Gate, LONG_LEASE, SERVICE, Trial, eventually, fresh_source};
 
 /// Makes a quorum queue as somebody else would.
 async fn make(broker: &Plain, queue: &str, arguments: &[(&'static str, AMQPValue)]) {
@@ -117,6 +118,37 @@ pub(crate) async fn queue_of_the_sources_name_is_read() {
     make(&trial.broker, &format!("{}.{SERVICE}", trial.source), &[]).await;
     let refused = refusal(&trial.broker.rabbitmq, &trial.source).await;
     assert!(refused.contains("Binding::queue"), "{refused}");
+}
+
+/// In order, a process is asked to end while a message runs, which then fails: the process that takes over begins with that message.
+pub(crate) async fn handover_keeps_the_order() {
+    let trial = Trial::<Quorum<true>>::new("handover_keeps_the_order").await;
+    let gate = Gate::closed();
+    let failing = Script::new({
+        let gate = gate.clone();
+        move |_| {
+            let gate = gate.clone();
+            async move {
+                gate.pass().await;
+                Err("at the handover".into())
+            }
+        }
+    });
+    let old = trial.run(trial.consumer(&failing));
+    eventually("the first process consumes", async || trial.log.opened() == 1).await;
+    let script = Script::plain();
+    let new = trial.run(trial.other_consumer(&script).await);
+    eventually("the second waits", async || trial.log.opened() == 2).await;
+    trial.publish_ids(1..=3).await;
+    eventually("the first message runs", async || failing.started(1)).await;
+
+    old.begin_stop();
+    // Long enough for a server that hands over too early.
+    sleep(Duration::from_millis(500)).await;
+    gate.open();
+    old.stop().await;
+    trial.finish(new, 3, Deliveries::Repeated).await;
+    assert_eq!(script.steps().iter().map(|step| step.id).collect::<Vec<_>>(), [1, 2, 3]);
 }
 
 /// A source that is bound by keys to an exchange of topics gets what they match, and nothing else.
