@@ -39,7 +39,7 @@ mod watch;
 use std::time::Duration;
 
 /// How long any row may take: the longest makes ten thousand durable commits.
-const PATIENCE: Duration = Duration::from_mins(5);
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Waits for something that must come.
 #[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
