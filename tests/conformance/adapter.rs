@@ -23,6 +23,9 @@ pub(crate) trait Adapter: Send + Sync + Sized + 'static {
     /// Whether the first consumer of a source makes what it needs; else the suite makes it before anything is published.
     const MAKES_WHEN_OPENED: bool;
 
+    /// Whether it confirms acknowledgements. One that is only sent may die with its sender.
+    const CONFIRMS: bool;
+
     /// What it must declare. Declaring less is a failure of the adapter.
     fn held_to() -> Capabilities;
 

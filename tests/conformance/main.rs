@@ -25,6 +25,8 @@ mod handlers;
 mod memory;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
+mod proxy;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod rows;
@@ -124,6 +126,18 @@ macro_rules! every_row {
     };
 }
 
+/// The rows whose consumers are processes of their own, which need a server beside them.
+#[cfg(any(feature = "nats", feature = "rabbitmq", feature = "sqs"))]
+macro_rules! process_rows {
+    ($adapter:ty) => {
+        conformance! { $adapter:
+            processes::x05_sigterm_drains,
+            #[cfg(feature = "testing")]
+            processes::x07_killed_process_has_one_effect,
+        }
+    };
+}
+
 mod on_memory {
     use super::{PATIENCE, memory::InProcess, rows};
 
@@ -135,6 +149,7 @@ mod on_nats {
     use super::{PATIENCE, nats::JetStream, rows};
 
     every_row!(JetStream<false>);
+    process_rows!(JetStream<false>);
 
     /// What only this broker can show. Names with an id are the public cases of that id.
     mod own {
@@ -171,9 +186,6 @@ mod on_nats {
             unreadable::what_the_client_cannot_read_is_handled_all_the_same,
             publishing::repetition_is_known_by_its_id,
             publishing::publisher_outlives_its_connection,
-            processes::x05_sigterm_drains,
-            #[cfg(feature = "testing")]
-            processes::x07_killed_process_has_one_effect,
         }
     }
 
@@ -194,23 +206,11 @@ mod on_rabbitmq {
     use super::{PATIENCE, rabbitmq::Quorum, rows};
 
     every_row!(Quorum<false>);
+    process_rows!(Quorum<false>);
 
     /// What only this broker can show. Names with an id are the public cases of that id.
     mod own {
-        use crate::{rabbitmq, within};
-
-        /// Makes each of these functions a test.
-        macro_rules! rows {
-            ($($(#[$attribute:meta])* $group:ident::$row:ident,)+) => {$(
-                $(#[$attribute])*
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $row() {
-                    within(rabbitmq::$group::$row()).await;
-                }
-            )+};
-        }
-
-        rows! {
+        own_rows! { rabbitmq:
             cuts::stale_channel,
             cuts::n08_cut_connections_lose_and_double_nothing,
             cuts::n08_silent_connection_is_replaced,
@@ -238,9 +238,6 @@ mod on_rabbitmq {
             queues::unroutable_message_is_an_error,
             queues::r04_servers_limit_is_refused_and_buries_no_failing_message,
             queues::r04_message_outlives_consumers_that_die_with_it,
-            processes::x05_sigterm_drains,
-            #[cfg(feature = "testing")]
-            processes::x07_killed_process_has_one_effect,
         }
     }
 
@@ -261,6 +258,7 @@ mod on_sqs {
     use super::{PATIENCE, rows, sqs::Queues};
 
     every_row!(Queues<false>);
+    process_rows!(Queues<false>);
 
     /// What only this broker can show. Names with an id are the public cases of that id.
     mod own {
@@ -280,9 +278,6 @@ mod on_sqs {
             outages::source_recreated,
             settings::topology_conflicting,
             settings::risks_are_found_when_a_queue_is_opened,
-            processes::x05_sigterm_drains,
-            #[cfg(feature = "testing")]
-            processes::x07_killed_process_has_one_effect,
         }
     }
 }

@@ -21,6 +21,7 @@ impl Adapter for InProcess {
     const SHORT_LEASE: Duration = Duration::from_millis(600);
     const DATED: bool = true;
     const MAKES_WHEN_OPENED: bool = true;
+    const CONFIRMS: bool = true;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();

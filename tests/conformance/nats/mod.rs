@@ -5,7 +5,6 @@ pub(crate) mod cuts;
 pub(crate) mod limits;
 pub(crate) mod login;
 pub(crate) mod made_anew;
-pub(crate) mod processes;
 mod proxy;
 pub(crate) mod publishing;
 mod server;
@@ -68,7 +67,7 @@ impl<const ORDERED: bool> JetStream<ORDERED> {
 
     /// The shared server, reached through a proxy.
     async fn through(proxy: &Proxy, lease: Duration) -> Self {
-        Self::with(lease, |_| Nats::new(&proxy.url()).unwrap().ack_wait(lease).max_age(RETENTION)).await
+        Self::with(lease, |_| Nats::new(proxy.url()).unwrap().ack_wait(lease).max_age(RETENTION)).await
     }
 
     /// Makes a stream as somebody else would, to be deleted at the end.
@@ -112,6 +111,7 @@ impl<const ORDERED: bool> Adapter for JetStream<ORDERED> {
     const SHORT_LEASE: Duration = Duration::from_secs(2);
     const DATED: bool = false;
     const MAKES_WHEN_OPENED: bool = true;
+    const CONFIRMS: bool = true;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();

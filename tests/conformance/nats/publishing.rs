@@ -32,7 +32,7 @@ pub(crate) async fn publisher_outlives_its_connection() {
     let trial = OnNats::on("publisher_outlives_its_connection", Plain::start(LONG_LEASE).await).await;
     let running = trial.run(trial.consumer(&Script::plain()));
     eventually("the stream is made", async || trial.log.opened() == 1).await;
-    let publisher = Broker::connect(&proxy.url()).await.unwrap().publisher().await.unwrap();
+    let publisher = Broker::connect(proxy.url()).await.unwrap().publisher().await.unwrap();
     publisher.publish(&trial.source, Outgoing::new(body(1))).await.unwrap();
     proxy.cut();
     eventually("it is published over another connection", async || {

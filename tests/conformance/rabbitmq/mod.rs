@@ -5,7 +5,6 @@ pub(crate) mod cuts;
 pub(crate) mod ends;
 pub(crate) mod messages;
 mod node;
-pub(crate) mod processes;
 mod proxy;
 pub(crate) mod queues;
 
@@ -112,6 +111,7 @@ impl<const ORDERED: bool> Adapter for Quorum<ORDERED> {
     const SHORT_LEASE: Duration = SHORT;
     const DATED: bool = true;
     const MAKES_WHEN_OPENED: bool = false;
+    const CONFIRMS: bool = false;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();

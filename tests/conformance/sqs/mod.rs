@@ -4,7 +4,6 @@
 pub(crate) mod envelopes;
 pub(crate) mod groups;
 pub(crate) mod outages;
-pub(crate) mod processes;
 mod proxy;
 mod server;
 pub(crate) mod settings;
@@ -178,6 +177,7 @@ impl<const FIFO: bool> Adapter for Queues<FIFO> {
     const SHORT_LEASE: Duration = Duration::from_secs(2);
     const DATED: bool = false;
     const MAKES_WHEN_OPENED: bool = false;
+    const CONFIRMS: bool = true;
 
     fn held_to() -> Capabilities {
         let mut capabilities = Capabilities::default();
