@@ -185,6 +185,7 @@ mod on_nats {
             login::certificate_is_checked,
             unreadable::what_the_client_cannot_read_is_handled_all_the_same,
             publishing::repetition_is_known_by_its_id,
+            publishing::id_of_a_message_that_is_sent_on_is_its_own,
             publishing::publisher_outlives_its_connection,
         }
     }
@@ -275,6 +276,7 @@ mod on_sqs {
             envelopes::s09_undeclared_envelope_is_a_dead_letter,
             outages::cut_connections_lose_and_double_nothing,
             outages::silent_poll_is_given_up,
+            outages::throttled_key_does_not_end_the_consumer,
             outages::source_recreated,
             settings::topology_conflicting,
             settings::risks_are_found_when_a_queue_is_opened,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::error::SqsError;
 use super::options::{Options, Place};
-use super::queue::{Attributes, Queue, Redrive, attributes, is_fifo, seconds, url};
+use super::queue::{Attributes, LONGEST_LEASE, Queue, Redrive, attributes, is_fifo, seconds, url, whole_seconds};
 
 /// `maxReceiveCount`, the highest that there is: the count rises also when a message is given back unstarted, and a handler's
 /// attempts are counted in the inbox.
@@ -21,9 +21,6 @@ const LONGEST_NAME: usize = 80;
 
 /// How long a new queue may take to be known everywhere.
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
-
-/// The longest lease that a queue can give.
-const LONGEST_LEASE: Duration = Duration::from_hours(12);
 
 /// Makes what isn't there of a queue and its dead-letter queue, and answers with a line for each.
 pub(super) async fn create(client: &Client, place: &Place, options: &Options) -> Result<Vec<String>, SqsError> {
@@ -36,17 +33,17 @@ pub(super) async fn create(client: &Client, place: &Place, options: &Options) ->
     for name in [name, &dead] {
         check_name(name)?;
     }
-    let lease = whole_seconds(options.visibility_timeout.min(LONGEST_LEASE));
+    let lease = whole_seconds(options.visibility_timeout.min(LONGEST_LEASE)).to_string();
     let mut lines = Vec::new();
 
-    let kept = whole_seconds(options.dead_letter_retention);
+    let kept = whole_seconds(options.dead_letter_retention).to_string();
     let dead_wanted = Attributes::from([(Name::MessageRetentionPeriod, kept)]);
     let target = existing_or_made(client, &dead, dead_wanted, &mut lines).await?;
     let arn = target.get(&Name::QueueArn).cloned().unwrap_or_default();
     let policy = json!({ "deadLetterTargetArn": arn, "maxReceiveCount": MOST_RECEIVES }).to_string();
     let wanted = Attributes::from([
         (Name::VisibilityTimeout, lease),
-        (Name::MessageRetentionPeriod, whole_seconds(options.retention)),
+        (Name::MessageRetentionPeriod, whole_seconds(options.retention).to_string()),
         (Name::RedrivePolicy, policy),
     ]);
     existing_or_made(client, name, wanted, &mut lines).await?;
@@ -78,10 +75,6 @@ fn check_name(name: &str) -> Result<(), SqsError> {
         return Err(SqsError::Name(name.to_owned(), why));
     }
     Ok(())
-}
-
-fn whole_seconds(time: Duration) -> String {
-    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).to_string()
 }
 
 /// The attributes of the queue of this name, which are the wanted ones. Its redrive policy is left for the caller to compare.
@@ -129,7 +122,7 @@ fn differences(name: &str, there: &HashMap<Name, String>, wanted: &Attributes) -
     ];
     for (attribute, option) in figures {
         let (there, wanted) = (seconds(there, &attribute), wanted.get(&attribute));
-        if wanted.is_some_and(|wanted| *wanted != whole_seconds(there)) {
+        if wanted.is_some_and(|wanted| *wanted != there.as_secs().to_string()) {
             let difference = format!(
                 "has the {attribute} {}, and would be made with {}: change it, or say what it has by `{option}`",
                 there.as_secs(),
@@ -173,7 +166,7 @@ mod tests {
 
     #[test]
     fn times_are_rounded_up_to_whole_seconds() {
-        assert_eq!(whole_seconds(Duration::from_millis(1_001)), "2");
-        assert_eq!(whole_seconds(Duration::from_secs(30)), "30");
+        assert_eq!(whole_seconds(Duration::from_millis(1_001)), 2);
+        assert_eq!(whole_seconds(Duration::from_secs(30)), 30);
     }
 }

@@ -11,6 +11,9 @@ use serde::Deserialize;
 use super::error::SqsError;
 use super::options::Place;
 
+/// The longest that a message is kept from the queue's other consumers, from when it was received.
+pub(super) const LONGEST_LEASE: Duration = Duration::from_hours(12);
+
 /// The longest that SQS keeps a message.
 const LONGEST_RETENTION: Duration = Duration::from_hours(14 * 24);
 
@@ -19,7 +22,6 @@ const LONGEST_RETENTION: Duration = Duration::from_hours(14 * 24);
 pub(super) struct Queue {
     pub(super) name: String,
     pub(super) url: String,
-    pub(super) arn: String,
     /// A delivery's visibility timeout.
     pub(super) lease: Duration,
     /// How long a message stays.
@@ -61,7 +63,6 @@ impl Queue {
             None => None,
         };
         Ok(Self {
-            arn: attributes.get(&Name::QueueArn).cloned().unwrap_or_default(),
             lease: seconds(&attributes, &Name::VisibilityTimeout),
             retention: seconds(&attributes, &Name::MessageRetentionPeriod),
             redrive,
@@ -126,6 +127,11 @@ pub(super) fn seconds(attributes: &Attributes, name: &Name) -> Duration {
     Duration::from_secs(attributes.get(name).and_then(|value| value.parse().ok()).unwrap_or_default())
 }
 
+/// The service counts in whole seconds; what isn't one is rounded up.
+pub(super) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
 async fn look_at(client: &Client, arn: &str) -> Result<Target, SqsError> {
     let mut parts = arn.rsplit(':');
     let (Some(name), account) = (parts.next(), parts.next()) else { return Ok(Target::Missing) };
@@ -166,7 +172,6 @@ mod tests {
         Queue {
             name: name.to_owned(),
             url: String::new(),
-            arn: String::new(),
             lease: Duration::from_secs(30),
             retention: 4 * DAY,
             redrive: kept.map(|target| Redrive { limit: 5, arn: String::new(), target }),

@@ -8,11 +8,11 @@ use inboxed_runtime::broker::{Lease, Settled, Settlement, Settler};
 use tokio::time::Instant;
 
 use super::batch::{Batches, Said};
+use super::queue::{LONGEST_LEASE, whole_seconds};
 use super::turns::Turn;
 
-/// The longest that a message may be kept from the queue's other consumers, from when it was received: 12 h, as the service
-/// counts, and it has begun before we have.
-const LONGEST: Duration = Duration::from_secs(12 * 60 * 60 - 30);
+/// How long we keep a message from the queue's other consumers at most: the service began to count before we did.
+const LONGEST: Duration = LONGEST_LEASE.saturating_sub(Duration::from_secs(30));
 
 /// The settling half of a source.
 #[derive(Clone, Debug)]
@@ -89,8 +89,7 @@ impl Delivery {
     /// How many seconds of invisibility the time is; whole ones, and no more than the service gives.
     fn seconds(&self, time: Duration) -> i32 {
         let left = LONGEST.saturating_sub(self.received_at.elapsed()).as_secs();
-        let whole = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-        i32::try_from(whole.min(left)).unwrap_or(i32::MAX)
+        i32::try_from(whole_seconds(time).min(left)).unwrap_or(i32::MAX)
     }
 
     /// Its effect is committed, so that deleting it is right even when its lease is over.

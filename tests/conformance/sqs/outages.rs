@@ -1,5 +1,6 @@
 //! Connections that are cut or fall silent, and queues that go.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use inboxed::{Report, RunError};
@@ -7,7 +8,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::proxy::Proxy;
-use super::server::url_of;
+use super::server::{Answer, url_of};
 use super::{Standard, shared_url};
 use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
@@ -43,6 +44,27 @@ pub(crate) async fn silent_poll_is_given_up() {
     timeout(Duration::from_secs(40), running.health.wait_for(Report::is_healthy)).await.expect("green health");
     trial.publish(body(2)).await;
     trial.finish(running, 2, Deliveries::Repeated).await;
+}
+
+/// A key service that is too busy says so as a fault of the sender's; the consumer waits, and goes on.
+pub(crate) async fn throttled_key_does_not_end_the_consumer() {
+    let throttled = AtomicUsize::new(0);
+    let proxy = Proxy::with(&shared_url(), move |server, request| {
+        if request.action != "ReceiveMessage" || throttled.fetch_add(1, Ordering::AcqRel) >= 2 {
+            return server.answer(request);
+        }
+        let body = json!({ "__type": "com.amazonaws.sqs#KmsThrottled", "message": "by the test" });
+        let mut answer = Answer::of("400 Bad Request", &body);
+        answer.head.push_str("\r\nx-amzn-query-error: KMS.ThrottlingException;Sender");
+        answer
+    })
+    .await;
+    let broker = Standard::through(&proxy, Standard::SHORT_LEASE);
+    let trial = Trial::on("throttled_key_does_not_end_the_consumer", broker).await;
+    let running = trial.run(trial.consumer(&Script::plain()));
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Once).await;
+    assert!(proxy.requests("ReceiveMessage").len() > 2, "nothing was throttled");
 }
 
 /// A queue that is deleted isn't made again by a consumer, which ends and says so.
