@@ -24,8 +24,8 @@ pub(crate) const LONG_LEASE: Duration = Duration::from_mins(1);
 /// The service that consumes for the group of no name.
 pub(crate) const SERVICE: &str = "shop";
 
-/// How long something may take that should come at once.
-const SOON: Duration = Duration::from_mins(1);
+/// How long something may take that comes at once on an idle machine: less than a row, so that what is missing has a name.
+const SOON: Duration = Duration::from_mins(5);
 
 pub(crate) struct Trial<A: Adapter> {
     pub(crate) row: &'static str,
