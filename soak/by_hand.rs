@@ -83,7 +83,7 @@ where
 {
     let settler = source.settler();
     while let Ok(deliveries) = source.receive(1).await {
-        for Incoming { received, token } in deliveries {
+        for Incoming { received, token, .. } in deliveries {
             let message: Message = serde_json::from_slice(&received.body)?;
             let (settler, forgotten) = (settler.clone(), Arc::clone(&forgotten));
             let hand = Hand::Memory { settler, token, id: message.id, forgotten };

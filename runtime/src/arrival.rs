@@ -99,11 +99,15 @@ pub(crate) async fn settle(answers: Vec<Settlement<Settling>>) {
         while let Some(next) = answers.next_if(same) {
             batch.push(next);
         }
-        let release = |settling: Settling| {
-            drop((settling.held, settling.place));
+        let mut places = Vec::with_capacity(batch.len());
+        let mut release = |settling: Settling| {
+            drop(settling.held);
+            places.push(settling.place);
             settling.token
         };
-        let settled = settler.settle(batch.into_iter().map(|answer| answer.map(release)).collect()).await;
+        let batch = batch.into_iter().map(|answer| answer.map(&mut release)).collect();
+        let settled = settler.settle(batch).await;
+        drop(places);
         let lost = settled.iter().filter(|settled| **settled == Settled::Lost).count();
         telemetry::settlement_lost(&source, lost);
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub use crate::erased::{AnySource, AnyTransport, SharedSettler, Token};
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::error::BoxError;
 use crate::finding::Finding;
@@ -135,6 +136,8 @@ pub struct Incoming<T> {
     pub received: Received,
     /// What settles it.
     pub token: T,
+    /// When its lease had begun at the latest.
+    pub leased_at: Instant,
 }
 
 /// The answer to a delivery. Only a [`Committed`] acknowledges.
@@ -217,6 +220,8 @@ pub enum Lease {
     Held,
     /// The broker has taken the message back.
     Lost,
+    /// The broker couldn't be asked, or didn't answer: it runs out when it would have.
+    Unknown,
 }
 
 /// What a source can do.

@@ -166,7 +166,8 @@ impl<S: Source> ReceivesAny for S {
 
     fn receive(&mut self, free: usize) -> BoxFuture<'_, Result<Vec<Incoming<Token>>, BrokerError>> {
         Box::pin(async move {
-            let erase = |Incoming { received, token }| Incoming { received, token: Token::new(token) };
+            let erase =
+                |Incoming { received, token, leased_at }| Incoming { received, token: Token::new(token), leased_at };
             Ok(Source::receive(self, free).await?.into_iter().map(erase).collect())
         })
     }

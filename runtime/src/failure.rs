@@ -8,9 +8,9 @@ use crate::broker::Settlement;
 use crate::error::{Class, Error};
 use crate::fault::FaultPoint;
 use crate::pipeline::{Answer, Pipeline, Undone, Why};
-use crate::proof::{How, bury};
+use crate::proof::{Committed, How, bury};
 use crate::store::{Claim, ConsumerId, LetterIdentity, Limits, NewLetter, Reason, Store};
-use crate::telemetry::{self, Cause};
+use crate::telemetry;
 
 /// How often a message is run again at once when transactions meet.
 const RERUNS: u32 = 5;
@@ -100,43 +100,60 @@ impl<Db: Store> Pipeline<Db> {
         Settlement::Retry(member.arrival.settling, delay)
     }
 
-    /// Writes a dead letter under the member's claim.
+    /// Writes a dead letter under the member's claim. If a committed row refuses that, the member is a duplicate after all.
     pub(crate) async fn dead_letter(&self, member: Member<Db>, reason: Reason, error: &str, attempts: u32) -> Answer {
         let Member { arrival, route, claim, .. } = member;
-        let identity = LetterIdentity::Key(claim.identity.name().clone());
-        self.bury(arrival, (route.id, &route.name), (identity, Some(claim)), (reason, error, attempts)).await
+        let key = claim.identity.name().clone();
+        let (identity, payload) = (LetterIdentity::Key(key.clone()), claim.payload);
+        let letter = (identity, Some(claim));
+        match self.write_letter(arrival, (route.id, &route.name), letter, (reason, error, attempts)).await {
+            Ok(proof) if matches!(proof.how(), How::DeadLettered(_)) => {
+                Settlement::DeadLettered(proof.map(|arrival| arrival.settling))
+            }
+            Ok(proof) => Box::pin(self.acknowledge_duplicate(proof, &route, (&key, payload))).await,
+            Err(answer) => answer,
+        }
     }
 
-    /// Writes a dead letter for a message of this consumer, under its claim if it has one.
+    /// Writes a dead letter that claims no key.
     pub(crate) async fn bury(
+        &self,
+        arrival: Arrival,
+        consumer: (ConsumerId, &Arc<str>),
+        identity: LetterIdentity,
+        why: (Reason, &str, u32),
+    ) -> Answer {
+        match self.write_letter(arrival, consumer, (identity, None), why).await {
+            Ok(proof) => Settlement::DeadLettered(proof.map(|arrival| arrival.settling)),
+            Err(answer) => answer,
+        }
+    }
+
+    /// The proof of a dead letter of this consumer, or of a duplicate; or the answer to a message whose letter was refused.
+    async fn write_letter(
         &self,
         arrival: Arrival,
         (consumer, name): (ConsumerId, &Arc<str>),
         (identity, claim): (LetterIdentity, Option<Claim>),
         (reason, error, attempts): (Reason, &str, u32),
-    ) -> Answer {
+    ) -> Result<Committed<Arrival>, Answer> {
         let received = Arc::clone(&arrival.received);
         let redriven = arrival.redriven.as_ref().map(|redriven| redriven.id);
         let letter = NewLetter { consumer, identity, received: &received, reason, error, attempts, redriven };
         match bury(&self.inbox, claim, letter, arrival, Limits::BOOKKEEPING).await {
             Ok(proof) => {
                 self.faults.reach(FaultPoint::DeadLetterCommitted);
-                let dead = matches!(proof.how(), How::DeadLettered(_));
-                let proof = proof.map(|arrival| arrival.settling);
-                if dead {
+                if matches!(proof.how(), How::DeadLettered(_)) {
                     tracing::error!(consumer = %name, %reason, error, "dead-lettered");
                     telemetry::dead_lettered(name, reason);
-                    Settlement::DeadLettered(proof)
-                } else {
-                    telemetry::duplicate(name, Cause::Redelivery);
-                    Settlement::Ack(proof)
                 }
+                Ok(proof)
             }
             Err((error, arrival)) => {
                 tracing::error!(consumer = %name, error = %error.chain(), "the dead letter was refused; the message stays with the broker");
                 telemetry::dead_letter_refused(name);
                 self.outage.look(&error);
-                Settlement::Retry(arrival.settling, self.options.retry.delay(1))
+                Err(Settlement::Retry(arrival.settling, self.options.retry.delay(1)))
             }
         }
     }

@@ -77,9 +77,9 @@ impl LeaseKeeper {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a delivery whose lease began at `received_at` at the latest.
-    pub(crate) fn hold(self: &Arc<Self>, token: Token, received_at: Instant) -> (Held, LeaseWatch) {
-        let watch = self.lease.map(|lease| LeaseWatch::new(lease, received_at + lease)).unwrap_or_default();
+    /// Takes in a delivery whose lease began at `leased_at` at the latest.
+    pub(crate) fn hold(self: &Arc<Self>, token: Token, leased_at: Instant) -> (Held, LeaseWatch) {
+        let watch = self.lease.map(|lease| LeaseWatch::new(lease, leased_at + lease)).unwrap_or_default();
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.held().insert(id, (token, watch.clone()));
         (Held { keeper: Arc::clone(self), id }, watch)
@@ -100,6 +100,7 @@ impl LeaseKeeper {
             match answer {
                 Lease::Held => watch.set(asked_at + lease),
                 Lease::Lost => watch.set(asked_at),
+                Lease::Unknown => {}
             }
         }
     }
@@ -200,6 +201,17 @@ mod tests {
         let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
         tokio::time::sleep(LEASE * 9 / 10).await;
         assert!(broker.extended() >= 2, "{}", broker.extended());
+        assert!(!watch.lost());
+        tokio::time::sleep(LEASE / 5).await;
+        assert!(watch.lost());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn extension_that_nobody_heard_leaves_the_lease_as_it_is() {
+        let broker = Broker::answering(Some(Lease::Unknown));
+        let keeper = keeper(&broker, true);
+        let (_held, watch) = keeper.hold(Token::new(1), Instant::now());
+        tokio::time::sleep(LEASE * 9 / 10).await;
         assert!(!watch.lost());
         tokio::time::sleep(LEASE / 5).await;
         assert!(watch.lost());

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
+use crate::error::{Class, Error};
 use crate::health::Health;
-use crate::store::{Inbox, Store};
+use crate::store::{ConsumerId, Inbox, Store};
 
 /// The longest wait between two looks at a database that is down.
 const SLOWEST: Duration = Duration::from_secs(2);
@@ -18,6 +18,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 pub(crate) struct Outage<Db: Store> {
     inbox: Inbox<Db>,
+    /// Whose row is written to see whether the database takes writes.
+    consumer: ConsumerId,
     health: Health,
     looking: Arc<AtomicBool>,
     /// Ends the looking with the consumer whose health it is.
@@ -31,23 +33,23 @@ impl<Db: Store> Drop for Outage<Db> {
 }
 
 impl<Db: Store> Outage<Db> {
-    pub(crate) fn new(inbox: Inbox<Db>, health: Health) -> Self {
-        Self { inbox, health, looking: Arc::default(), end: CancellationToken::new() }
+    pub(crate) fn new(inbox: Inbox<Db>, consumer: ConsumerId, health: Health) -> Self {
+        Self { inbox, consumer, health, looking: Arc::default(), end: CancellationToken::new() }
     }
 
-    /// Looks whether the database answers, and if it doesn't, keeps health red until it does. A lock that was waited
+    /// Looks whether the database answers and takes writes, and if it doesn't, keeps health red until it does. A lock that was waited
     /// for in vain is no outage.
     pub(crate) fn look(&self, error: &Error) {
         if self.looking.swap(true, Ordering::AcqRel) {
             return;
         }
         let (inbox, health, looking) = (self.inbox.clone(), self.health.clone(), Arc::clone(&self.looking));
-        let reason = error.chain();
+        let (consumer, reason) = (self.consumer, error.chain());
         let look = Look { health: health.clone(), looking };
         tokio::spawn(self.end.clone().run_until_cancelled_owned(async move {
             let _look = look;
             let mut wait = Duration::from_millis(20);
-            while !answers(&inbox).await {
+            while !answers(&inbox, consumer).await {
                 if health.store_down(reason.clone()) {
                     tracing::error!(error = %reason, "the store is out of reach; fetching stands still");
                 }
@@ -75,6 +77,9 @@ impl Drop for Look {
     }
 }
 
-async fn answers<Db: Store>(inbox: &Inbox<Db>) -> bool {
-    matches!(tokio::time::timeout(ANSWER, inbox.now()).await, Ok(Ok(_)))
+/// A database that is read-only or full answers too, but it can't take a claim. A write that only waits is behind a lock.
+async fn answers<Db: Store>(inbox: &Inbox<Db>, consumer: ConsumerId) -> bool {
+    let reads = matches!(tokio::time::timeout(ANSWER, inbox.now()).await, Ok(Ok(_)));
+    let refuses = |written: Result<(), Error>| written.is_err_and(|error| error.class() != Class::Contention);
+    reads && !tokio::time::timeout(ANSWER, inbox.note_seen(consumer)).await.is_ok_and(refuses)
 }

@@ -23,7 +23,7 @@ impl<Db: Store> Pipeline<Db> {
         };
         let error = Error::from(refusal).chain();
         let identity = LetterIdentity::of_bytes(&arrival.received);
-        self.bury(arrival, (route.id, &route.name), (identity, None), (reason, &error, 0)).await
+        self.bury(arrival, (route.id, &route.name), identity, (reason, &error, 0)).await
     }
 
     /// A message that no handler takes: given back, dead-lettered or skipped, as the consumer declares.
@@ -50,7 +50,7 @@ impl<Db: Store> Pipeline<Db> {
         }
         let consumer = (self.unrouted, &self.unrouted_name);
         let identity = LetterIdentity::of_bytes(&arrival.received);
-        self.bury(arrival, consumer, (identity, None), (reason, &Error::from(unrouted).chain(), 0)).await
+        self.bury(arrival, consumer, identity, (reason, &Error::from(unrouted).chain(), 0)).await
     }
 
     /// The age of a delivery whose claim may have been pruned already. An open letter keeps the claims of its key; one
@@ -82,12 +82,13 @@ impl<Db: Store> Pipeline<Db> {
     ) -> Answer {
         let received = &proof.get().received;
         let same_payload = matches!(proof.how(), How::Duplicate { same_payload: true });
-        let cause = if received.redelivered || received.delivery_count > 1 || proof.get().redriven.is_some() {
-            Cause::Redelivery
-        } else if same_payload {
-            Cause::ProducerRetry
-        } else {
+        // A conflict may well be looked at for the first time when it is delivered for the second.
+        let cause = if !same_payload {
             Cause::KeyConflict
+        } else if received.redelivered || received.delivery_count > 1 || proof.get().redriven.is_some() {
+            Cause::Redelivery
+        } else {
+            Cause::ProducerRetry
         };
         telemetry::duplicate(&route.name, cause);
         if cause != Cause::KeyConflict {
@@ -100,6 +101,6 @@ impl<Db: Store> Pipeline<Db> {
         }
         let why = (Reason::KeyConflict, "another payload was handled under this key", 0);
         let identity = LetterIdentity::Conflict(key.clone(), payload);
-        self.bury(proof.into_token(), (route.id, &route.name), (identity, None), why).await
+        self.bury(proof.into_token(), (route.id, &route.name), identity, why).await
     }
 }

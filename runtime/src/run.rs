@@ -17,9 +17,10 @@ use crate::doctor::{Opened, conclude};
 use crate::erased::{AnySettler, Erased, Token};
 use crate::health::Health;
 use crate::lease::LeaseKeeper;
+use crate::options::Options;
 use crate::pipeline::Pipeline;
 use crate::run_error::RunError;
-use crate::shutdown::{drain, signal};
+use crate::shutdown::{GIVE_BACK, drain, signal};
 use crate::store::Store;
 use crate::telemetry::InFlightGauge;
 
@@ -141,6 +142,8 @@ impl<Db: Store, S> Consumer<Db, S> {
         let ended = ended.and(all(&mut sources).await);
         let grace = self.options.grace;
         tokio::join!(drain(&run.tasks, &run.end, grace), self.deliveries.drain(grace));
+        // Letters that were taken and not started are given back.
+        let _ = tokio::time::timeout(GIVE_BACK, async { while upkeep.join_next().await.is_some() {} }).await;
         upkeep.shutdown().await;
         ended
     }
@@ -155,6 +158,20 @@ async fn all(sources: &mut JoinSet<Result<(), RunError>>) -> Result<(), RunError
         }
     }
     Ok(())
+}
+
+/// How many messages of a source may be here and run, over all connections to its broker: a body outlives the one that its
+/// message came by.
+struct Room {
+    places: Arc<Semaphore>,
+    running: Arc<Semaphore>,
+}
+
+impl Room {
+    fn of(options: &Options) -> Self {
+        let semaphore = |permits: usize| Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
+        Self { places: semaphore(options.in_flight()), running: semaphore(options.concurrency) }
+    }
 }
 
 struct Run<Db: Store> {
@@ -172,13 +189,14 @@ impl<Db: Store> Run<Db> {
     async fn consume<T: Transport>(self: &Arc<Self>, transport: &T, opened: Opened<T::Source>) -> Result<(), RunError> {
         let Opened { usage, mut source, findings: mut known } = opened;
         let name = &usage.name;
+        let room = Room::of(&self.pipeline.options);
         let mut wait = FASTEST;
         loop {
             let error = match source {
                 Ok(source) => {
                     self.health.source_up(name);
                     let opened_at = Instant::now();
-                    let Err(error) = self.fetch(source, name, transport.system()).await else { return Ok(()) };
+                    let Err(error) = self.fetch(source, name, transport.system(), &room).await else { return Ok(()) };
                     // A source that opens and fails at once is as much out of reach as one that doesn't open.
                     if opened_at.elapsed() > wait.max(FAIRLY_OPEN) {
                         wait = FASTEST;
@@ -218,25 +236,22 @@ impl<Db: Store> Run<Db> {
         mut source: S,
         name: &Arc<str>,
         system: &'static str,
+        Room { places, running }: &Room,
     ) -> Result<(), BrokerError> {
         let capabilities = source.capabilities();
-        let options = &self.pipeline.options;
         let settler: Arc<dyn AnySettler> = Arc::new(Erased(source.settler()));
-        let keep = options.keep_leases && !capabilities.fixed_lease;
+        let keep = self.pipeline.options.keep_leases && !capabilities.fixed_lease;
         let keeper = LeaseKeeper::start(Arc::clone(&settler), capabilities.lease, keep);
-        let places = Arc::new(Semaphore::new(options.in_flight().min(Semaphore::MAX_PERMITS)));
-        let running = Arc::new(Semaphore::new(options.concurrency.min(Semaphore::MAX_PERMITS)));
         loop {
             let free = async {
                 self.health.wait_for(|report| report.store.is_none()).await;
-                free_places(&places).await
+                free_places(places).await
             };
             let Some(mut free) = self.stop.run_until_cancelled(free).await else { return Ok(()) };
             let Some(received) = self.stop.run_until_cancelled(source.receive(free.len())).await else { return Ok(()) };
-            let received_at = Instant::now();
-            for Incoming { received, token } in received? {
+            for Incoming { received, token, leased_at } in received? {
                 let token = Token::new(token);
-                let (held, lease) = keeper.hold(token.clone(), received_at);
+                let (held, lease) = keeper.hold(token.clone(), leased_at);
                 let (source, settler) = (Arc::clone(name), Arc::clone(&settler));
                 let settling = Settling { source, token, settler, lease, held: Some(held), place: free.pop() };
                 let span = tracing::info_span!(
@@ -250,7 +265,7 @@ impl<Db: Store> Run<Db> {
                     messaging.message.body.size = received.body.len(),
                 );
                 let arrival = Arrival { received: Arc::new(received), settling, redriven: None, end: self.end.clone() };
-                let task = Arc::clone(self).work(arrival, Arc::clone(&running));
+                let task = Arc::clone(self).work(arrival, Arc::clone(running));
                 self.tasks.spawn(task.instrument(span));
             }
         }
@@ -271,20 +286,18 @@ impl<Db: Store> Run<Db> {
     async fn redrive(self: Arc<Self>) {
         while !self.stop.is_cancelled() {
             match self.pipeline.redrive(&self.tasks, &self.stop, &self.end).await {
-                Ok(0) => tokio::time::sleep(REDRIVE_EVERY).await,
-                Ok(_) => {}
-                Err(error) => {
-                    self.pipeline.outage.look(&error);
-                    tokio::time::sleep(REDRIVE_EVERY).await;
-                }
+                Ok(0) => {}
+                Ok(_) => continue,
+                Err(error) => self.pipeline.outage.look(&error),
             }
+            self.stop.run_until_cancelled(tokio::time::sleep(REDRIVE_EVERY)).await;
         }
     }
 
     /// Prunes what is beyond its retention, at moments that differ between processes, and reads the database's clock anew.
     async fn prune(self: Arc<Self>) {
-        loop {
-            tokio::time::sleep(PRUNE_EVERY.mul_f64(0.5 + fastrand::f64())).await;
+        let pause = || self.stop.run_until_cancelled(tokio::time::sleep(PRUNE_EVERY.mul_f64(0.5 + fastrand::f64())));
+        while pause().await.is_some() {
             match self.pipeline.inbox.now().await {
                 Ok(now) => self.pipeline.clock.set(now),
                 Err(error) => self.pipeline.outage.look(&error),

@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 /// How long what was rolled back at the end of the grace period may take to be given back.
-const GIVE_BACK: Duration = Duration::from_millis(900);
+pub(crate) const GIVE_BACK: Duration = Duration::from_millis(900);
 
 /// Asks a consumer to shut down: fetching stops, running bodies finish within the grace period or are rolled back, and
 /// what wasn't started is given back.

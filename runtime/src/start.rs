@@ -104,7 +104,7 @@ impl<Db: Store, S> Consumer<Db, S> {
             unrouted_name: format!("{}/*", self.service).into(),
             options: self.options.clone(),
             clock,
-            outage: Outage::new(self.inbox.clone(), self.health.clone()),
+            outage: Outage::new(self.inbox.clone(), unrouted, self.health.clone()),
             faults: self.faults.clone(),
             in_flight: InFlight::default(),
             alone: tokio::sync::RwLock::default(),

@@ -1,4 +1,6 @@
-//! Messages that may kill the process: each runs alone, marked before it starts, and is at last kept from running.
+//! Messages that may kill the process: each is marked before it starts, and is at last kept from running. One whose process may
+//! have ended because of it runs alone. A letter that was sent back comes from the table, where nothing counts deliveries: it
+//! is marked, and runs alone only if it was poison before.
 
 use std::time::Duration;
 
@@ -15,7 +17,8 @@ const MARK_TRIES: u32 = 3_600;
 pub(crate) const POISON_STARTS: u32 = 2;
 
 impl<Db: Store> Pipeline<Db> {
-    /// Parts the messages that were redelivered often without a recorded failure: one of them may kill the process.
+    /// Parts the messages that were redelivered often without a recorded failure, since one of them may kill the process, and
+    /// those that come from the table.
     pub(crate) async fn part_suspects(
         &self,
         members: Vec<Member<Db>>,
@@ -23,6 +26,10 @@ impl<Db: Store> Pipeline<Db> {
     ) -> (Vec<Member<Db>>, Vec<Member<Db>>) {
         let (mut suspects, mut others) = (Vec::new(), Vec::new());
         for member in members {
+            if member.arrival.redriven.is_some() {
+                suspects.push(member);
+                continue;
+            }
             let redeliveries = member.arrival.received.delivery_count.saturating_sub(1);
             if redeliveries < self.options.suspect_after {
                 others.push(member);
@@ -39,15 +46,17 @@ impl<Db: Store> Pipeline<Db> {
         (suspects, others)
     }
 
-    /// Runs a suspect with nothing beside it, a start marker committed first. Markers without an end make it poison.
+    /// Runs a suspect, a start marker committed first, and with nothing beside it. Markers without an end make it poison.
     pub(crate) async fn run_suspect(&self, mut member: Member<Db>) -> Vec<Answer> {
         let (claim, end) = (member.claim.clone(), member.arrival.end.clone());
         let lease = member.arrival.settling.lease.clone();
         let answers = {
-            let _alone = self.alone.write().await;
+            let beside = member.arrival.redriven.as_ref().is_some_and(|redriven| redriven.reason != Reason::Poison);
+            let (_alone, _shared) =
+                if beside { (None, Some(self.alone.read().await)) } else { (Some(self.alone.write().await), None) };
             match self.inbox.mark_start(&claim).await {
                 Ok(started) if started.starts > POISON_STARTS => {
-                    let error = format!("the process ended {POISON_STARTS} times while this message ran alone");
+                    let error = format!("the process ended {POISON_STARTS} times while this message ran");
                     let copies = member.take_copies();
                     let answer = self.dead_letter(member, Reason::Poison, &error, started.starts).await;
                     return self.with_copies(answer, copies);

@@ -17,9 +17,15 @@ pub(crate) async fn serve_until(
     webhook: Webhook,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> (SocketAddr, JoinHandle<()>) {
+    serve_router(Router::new().route_service("/hook", webhook), until).await
+}
+
+pub(crate) async fn serve_router(
+    router: Router,
+    until: impl Future<Output = ()> + Send + 'static,
+) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let router = Router::new().route_service("/hook", webhook);
     let server = axum::serve(listener, router).with_graceful_shutdown(until);
     (address, tokio::spawn(async move { server.await.unwrap() }))
 }

@@ -95,3 +95,33 @@ async fn claim_that_the_database_refuses_is_no_failure_of_the_body() {
     assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
     assert_eq!(shop.effects().await, 2);
 }
+
+/// A database that is read-only, or full, answers a question: it isn't well all the same.
+#[tokio::test]
+async fn database_that_takes_no_writes_stops_fetching() {
+    let shop = Shop::open().await;
+    let consumer = shop.consumer().handle("orders", record);
+    let (health, shutdown, broker) = (consumer.health(), consumer.shutdown(), Memory::new());
+    assert_eq!(deliver(&consumer, 1_000).await, Outcome::Done);
+    let refuse = "CREATE TRIGGER no_claims BEFORE INSERT ON inbox BEGIN SELECT RAISE(ABORT, 'read-only'); END;
+        CREATE TRIGGER no_updates BEFORE UPDATE ON inbox_consumers BEGIN SELECT RAISE(ABORT, 'read-only'); END";
+    sqlx::raw_sql(refuse).execute(shop.inbox.pool()).await.unwrap();
+
+    let script = async {
+        broker.publish("orders", order(1));
+        until("health is red", async || health.report().store.is_some()).await;
+        let before = broker.counts("orders").deliveries;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(broker.counts("orders").deliveries <= before + 1, "it is fetched on and on");
+        assert!(!health.report().is_healthy());
+
+        let allow = "DROP TRIGGER no_claims; DROP TRIGGER no_updates";
+        sqlx::raw_sql(allow).execute(shop.inbox.pool()).await.unwrap();
+        until("it is handled", async || broker.counts("orders").acknowledged == 1).await;
+        assert!(health.report().is_healthy());
+        shutdown.begin();
+    };
+    let (ended, ()) = tokio::join!(consumer.run_until(broker.clone(), std::future::pending()), script);
+    ended.unwrap();
+    assert_eq!((shop.effects().await, shop.failures().await, shop.letters().await.len()), (2, 0, 0));
+}

@@ -134,3 +134,33 @@ async fn letter_of_unknown_type_finds_its_handler_after_the_deploy() {
     assert_eq!(after.redrive().await.unwrap(), 1);
     assert_eq!((shop.effects().await, shop.letter().await.state), (1, LetterState::Done));
 }
+
+/// Letters are taken some at a time; what isn't started when the consumer ends is there for the next.
+#[tokio::test]
+async fn letters_that_were_not_started_are_given_back_at_a_shutdown() {
+    let shop = Shop::open().await;
+    let failing = shop.scripted(&Script::new(|_| Err(permanent("not yet"))));
+    for id in 1..=5 {
+        assert_eq!(deliver(&failing, id).await, Outcome::DeadLettered);
+    }
+    for letter in shop.letters().await {
+        shop.inbox.dead_letters().redrive(letter.id).await.unwrap();
+    }
+    let shutdown = std::sync::OnceLock::<inboxed::Shutdown>::new();
+    let shutdown = std::sync::Arc::new(shutdown);
+    let begin = std::sync::Arc::clone(&shutdown);
+    let consumer = shop.scripted(&Script::new(move |_| {
+        begin.get().unwrap().begin();
+        Ok(())
+    }));
+    shutdown.set(consumer.shutdown()).unwrap();
+    consumer.run_without_broker().await.unwrap();
+    assert_eq!(shop.effects().await, 1, "the first was under way");
+
+    let next = shop.scripted(&Script::fails(0));
+    until("the rest is handled", async || {
+        next.redrive().await.unwrap();
+        shop.effects().await == 5
+    })
+    .await;
+}

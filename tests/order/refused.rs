@@ -155,6 +155,25 @@ async fn key_conflict_is_kept_as_a_dead_letter_by_declaration() {
     assert_eq!((shop.effects().await, shop.claims().await), (1, 1));
 }
 
+/// The first time that a conflict is looked at may be its second delivery: after a shutdown, a crash, a letter that was refused.
+#[tokio::test]
+async fn key_conflict_is_one_however_often_it_was_delivered() {
+    let shop = Shop::open().await;
+    let consumer = shop.consumer().handle("orders", keeps_conflicts);
+    assert_eq!(deliver(&consumer, 7).await, Outcome::Done);
+    let mut again = Received::new("orders", r#"{"id":7,"price":2}"#);
+    (again.delivery_count, again.redelivered) = (2, true);
+    assert_eq!(consumer.deliver_received(again).await.unwrap().outcome, Outcome::DeadLettered);
+
+    // What would be a dead letter for another reason, too.
+    let mut old = Received::new("orders", r#"{"id":7,"price":3}"#);
+    old.sent_at = Some(SystemTime::now() - Duration::from_hours(24 * 31));
+    assert_eq!(consumer.deliver_received(old).await.unwrap().outcome, Outcome::DeadLettered);
+    let reasons = shop.letters().await.iter().map(|letter| letter.reason).collect::<Vec<_>>();
+    assert_eq!(reasons, [Reason::KeyConflict; 2]);
+    assert_eq!((shop.effects().await, shop.claims().await), (1, 1));
+}
+
 /// Copies that wait for the first one may be conflicts too, each with bytes of its own.
 #[tokio::test]
 async fn key_conflicts_among_copies_in_flight_are_all_kept() {

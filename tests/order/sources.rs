@@ -14,17 +14,19 @@ use sqlx::SqliteConnection;
 use super::common::within;
 use super::support::{Order, Shop, effect, order, record, until};
 
-/// A broker whose sources open, hand this out and then fail so.
+/// A broker whose sources open, hand this out, or the next, and then fail so.
 #[derive(Clone)]
 struct Broker {
     opened: Arc<AtomicU32>,
     message: Option<u64>,
+    /// Whether each opening has a message of its own.
+    anew: bool,
     then: fn() -> BrokerError,
 }
 
 impl Broker {
     fn new(message: Option<u64>, then: fn() -> BrokerError) -> Self {
-        Self { opened: Arc::default(), message, then }
+        Self { opened: Arc::default(), message, anew: false, then }
     }
 }
 
@@ -36,8 +38,9 @@ impl Transport for Broker {
     }
 
     async fn open(&self, _: &str, _: &Wanted) -> Result<Self, BrokerError> {
-        self.opened.fetch_add(1, Ordering::SeqCst);
-        Ok(self.clone())
+        let before = self.opened.fetch_add(1, Ordering::SeqCst);
+        let message = self.message.map(|first| if self.anew { first + u64::from(before) } else { first });
+        Ok(Self { message, ..self.clone() })
     }
 }
 
@@ -55,7 +58,11 @@ impl Receiving for Broker {
 
     async fn receive(&mut self, _: usize) -> Result<Vec<Incoming<()>>, BrokerError> {
         let id = self.message.take().ok_or_else(self.then)?;
-        Ok(vec![Incoming { received: Received::new("orders", order(id)), token: () }])
+        Ok(vec![Incoming {
+            received: Received::new("orders", order(id)),
+            token: (),
+            leased_at: tokio::time::Instant::now(),
+        }])
     }
 }
 
@@ -97,4 +104,31 @@ async fn shutdown_is_heard_while_the_last_message_of_an_ended_source_runs() {
     let asked = until("the body runs", async || begun.load(Ordering::SeqCst) == 1);
     within(consumer.run_until(Broker::new(Some(7), || BrokerError::Ended), asked)).await.unwrap();
     assert_eq!((shop.effects().await, shop.failures().await), (0, 0));
+}
+
+/// A body outlives the connection that its message came by; the next connection brings no second one beside it.
+#[tokio::test]
+async fn source_that_is_opened_anew_has_no_more_room_than_before() {
+    let shop = Shop::open().await;
+    let begun = Arc::new(AtomicU32::new(0));
+    let consumer = shop.consumer().concurrency(1).timeout(Duration::from_hours(1)).grace(Duration::from_millis(50));
+    let consumer = consumer.state(Arc::clone(&begun)).handle("orders", hangs_without_effect);
+    let broker = Broker { anew: true, ..Broker::new(Some(1), || BrokerError::Unreachable("cut".into())) };
+    let opened = Arc::clone(&broker.opened);
+    let asked = async {
+        until("it is opened anew", async || opened.load(Ordering::SeqCst) >= 2).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    };
+    within(consumer.run_until(broker, asked)).await.unwrap();
+    assert_eq!(begun.load(Ordering::SeqCst), 1, "bodies at once");
+}
+
+#[idempotent(key = "order:{id}")]
+async fn hangs_without_effect(
+    _: Order,
+    _: &mut SqliteConnection,
+    State(begun): State<Arc<AtomicU32>>,
+) -> inboxed::Result<()> {
+    begun.fetch_add(1, Ordering::SeqCst);
+    pending().await
 }

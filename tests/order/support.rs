@@ -51,6 +51,11 @@ impl Script {
         Self::new(move |run| if run <= times { Err(Error::from(format!("failure {run}"))) } else { Ok(()) })
     }
 
+    /// Takes the next step.
+    pub(crate) fn run(&self) -> Result<(), Error> {
+        (self.step)(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }
@@ -66,7 +71,7 @@ pub(crate) async fn scripted(
 ) -> inboxed::Result<()> {
     effect(&mut *tx, order.id).await?;
     sqlx::query("INSERT INTO attempts VALUES (?)").bind(delivery.attempt()).execute(tx).await?;
-    (script.step)(script.runs.fetch_add(1, Ordering::SeqCst) + 1)
+    script.run()
 }
 
 pub(crate) struct Shop {

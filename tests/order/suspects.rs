@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use inboxed::memory::Memory;
-use inboxed::store::Reason;
+use inboxed::store::{LetterState, Reason};
 use inboxed::testing::FaultPoint;
 use inboxed::{Consumer, Inbox, Outcome, RetryPolicy, RunError, State, idempotent};
 use sqlx::{Sqlite, SqliteConnection};
@@ -149,4 +149,60 @@ async fn outages_during_runs_alone_are_no_deaths() {
     let (ran, ()) = tokio::join!(running, outage);
     ran.unwrap().unwrap();
     assert_eq!((script.runs(), shop.effects().await, shop.letters().await.len()), (6, 1, 0));
+}
+
+/// A letter comes from the table at its first delivery each time; its deaths are counted all the same.
+#[test]
+fn letter_that_kills_its_process_is_poison() {
+    let test = tokio::runtime::Runtime::new().unwrap();
+    let shop = test.block_on(async {
+        let shop = Shop::open().await;
+        let script = Script::new(|_| Err(inboxed::permanent("not yet")));
+        let failing = shop.consumer().state(script).handle("orders", dies_as_a_letter);
+        assert_eq!(deliver(&failing, POISON).await, Outcome::DeadLettered);
+        shop.inbox.dead_letters().redrive(shop.letter().await.id).await.unwrap();
+        shop
+    });
+    let mut kills = 0;
+    while test.block_on(shop.letter()).state != LetterState::Open {
+        let dead = Arc::new(AtomicBool::new(false));
+        let kill = Arc::clone(&dead);
+        let script = Script::new(move |_| {
+            kill.store(true, Ordering::SeqCst);
+            Ok(())
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let url = shop.url.clone();
+        let run = runtime.spawn(async move {
+            let inbox = Inbox::<Sqlite>::connect(&url).await.unwrap();
+            let consumer = Consumer::new("shop", inbox).timeout(Duration::from_mins(5)).state(script);
+            consumer.handle("orders", dies_as_a_letter).redrive().await.unwrap()
+        });
+        let waited_since = std::time::Instant::now();
+        while !run.is_finished() && !dead.load(Ordering::SeqCst) {
+            assert!(waited_since.elapsed() < PATIENCE, "neither an end nor a kill, after {kills}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        kills += u32::from(dead.load(Ordering::SeqCst));
+        assert!(kills < 20, "the letter goes on killing");
+        runtime.shutdown_background();
+        // Its lease ends.
+        let due = "UPDATE inbox_dead_letters SET redrive_at = 0 WHERE state = 'redrive'";
+        test.block_on(async { sqlx::query(due).execute(shop.inbox.pool()).await.unwrap() });
+    }
+    let letter = test.block_on(shop.letter());
+    assert_eq!((letter.reason, kills), (Reason::Poison, 2));
+    assert_eq!(test.block_on(shop.effects()), 0);
+}
+
+/// Fails if the script does, and else never returns.
+#[idempotent(key = "order:{id}")]
+async fn dies_as_a_letter(
+    order: Order,
+    tx: &mut SqliteConnection,
+    State(script): State<Script>,
+) -> inboxed::Result<()> {
+    effect(tx, order.id).await?;
+    script.run()?;
+    pending().await
 }

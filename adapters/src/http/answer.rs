@@ -49,8 +49,9 @@ pub(super) fn too_long(limit: usize) -> Answer {
     answer(StatusCode::PAYLOAD_TOO_LARGE, format!("a body may have {limit} bytes here"))
 }
 
+/// Perhaps on this side, by a time limit: the sender may be there still, with a message that nobody has.
 pub(super) fn broke_off() -> Answer {
-    answer(StatusCode::BAD_REQUEST, "the body broke off")
+    later(SOON, "the body broke off")
 }
 
 pub(super) fn not_genuine() -> Answer {

@@ -10,6 +10,7 @@ use ::http::{Method, Request};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use inboxed_runtime::{BoxError, Received};
+use tokio::sync::OwnedSemaphorePermit;
 use tower_service::Service;
 use tracing::Instrument as _;
 
@@ -34,7 +35,7 @@ where
         let hook = Arc::clone(&self.0);
         Box::pin(async move {
             match hook.receive(request).await {
-                Ok(received) => Ok(hook.deliver(received).await),
+                Ok((received, place)) => Ok(hook.deliver(received, place).await),
                 Err(refused) => Ok(refused),
             }
         })
@@ -42,8 +43,9 @@ where
 }
 
 impl Hook {
-    /// The message of a request, or its answer if it is refused: then nothing of it is stored.
-    async fn receive<B>(&self, request: Request<B>) -> Result<Received, Answer>
+    /// The message of a request, with its place among those that are handled; or its answer if it is refused: then nothing of it is
+    /// stored.
+    async fn receive<B>(&self, request: Request<B>) -> Result<(Received, OwnedSemaphorePermit), Answer>
     where
         B: Body,
         B::Error: Into<BoxError>,
@@ -62,9 +64,14 @@ impl Hook {
         if body.size_hint().lower() > self.body_limit as u64 {
             return Err(answer::too_long(self.body_limit));
         }
+        // Before the body is read: only so many are in memory.
+        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
+            tracing::warn!(source = %self.source, "more requests than may be handled at once");
+            return Err(answer::busy());
+        };
         let body = match Limited::new(body, self.body_limit).collect().await {
             Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return Err(answer::too_long(self.body_limit)),
+            Err(error) if is_too_long(&*error) => return Err(answer::too_long(self.body_limit)),
             Err(error) => {
                 tracing::debug!(source = %self.source, %error, "a request's body broke off");
                 return Err(answer::broke_off());
@@ -76,16 +83,12 @@ impl Hook {
         }
         let mut received = Received::new(Arc::clone(&self.source), body);
         received.headers = head::kept(&head.headers, &self.without);
-        Ok(received)
+        Ok((received, place))
     }
 
     /// Handles a message to its end, in a task of its own: the server drops this future when the client goes away, and a
     /// consumer's start isn't to be dropped either.
-    async fn deliver(&self, received: Received) -> Answer {
-        let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
-            tracing::warn!(source = %self.source, "more requests than may be handled at once");
-            return answer::busy();
-        };
+    async fn deliver(&self, received: Received, place: OwnedSemaphorePermit) -> Answer {
         let consumer = Arc::clone(&self.consumer);
         let delivering = async move {
             let _place = place;
@@ -103,4 +106,9 @@ impl Hook {
             }
         }
     }
+}
+
+/// Whether our limit, or that of a layer outside, was reached.
+fn is_too_long(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source()).any(<dyn std::error::Error>::is::<LengthLimitError>)
 }

@@ -114,7 +114,7 @@ impl Topic {
             let delivery = DELIVERIES.fetch_add(1, Ordering::Relaxed);
             let Some(entry) = group.take(delivery, now, self.options.lease, &mut chance) else { break };
             let received = entry.message.received(&self.name, entry.deliveries);
-            deliveries.push(Incoming { received, token: MemoryToken(delivery) });
+            deliveries.push(Incoming { received, token: MemoryToken(delivery), leased_at: now });
         }
         let last_expired = group.tally.expired > expired_before && group.is_settled();
         let found = if !deliveries.is_empty() {

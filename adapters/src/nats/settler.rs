@@ -80,7 +80,7 @@ impl NatsSettler {
         let asked_at = Instant::now();
         // How long this may take is the caller's to say.
         if self.server.request(&delivery.reply, HeaderMap::new(), Bytes::from_static(b"+WPI")).await.is_err() {
-            return Lease::Lost;
+            return Lease::Unknown;
         }
         state.lease_ends = asked_at + self.lease;
         Lease::Held

@@ -184,7 +184,7 @@ impl NatsSource {
         received.position = Some(facts.sequence);
         received.delivery_count = facts.deliveries;
         received.redelivered = facts.deliveries > 1;
-        Ok(Incoming { received, token: NatsToken::new(reply, at + self.limits.lease) })
+        Ok(Incoming { received, token: NatsToken::new(reply, at + self.limits.lease), leased_at: at })
     }
 
     /// Looks why nothing comes. A durable hands out nothing while its cap of unacknowledged messages is reached, and says

@@ -167,7 +167,7 @@ impl Search<'_> {
         let reply = format!("$JS.ACK.{}.{durable}.1.{}.{consumer_sequence}.{nanos}.0", stream.name, message.sequence);
         let asked_at = Instant::now();
         self.server.ask(&reply, "+WPI", ANSWER).await?;
-        Ok(Incoming { received, token: NatsToken::new(reply, asked_at + self.lease) })
+        Ok(Incoming { received, token: NatsToken::new(reply, asked_at + self.lease), leased_at: asked_at })
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use lapin::options::QueueDeclareOptions;
 use lapin::tcp::OwnedTLSConfig;
 use lapin::types::{FieldTable, ShortString};
@@ -19,7 +20,7 @@ use super::error::RabbitMqError;
 /// How long a server may take to let a client in. Its threads are gone when the socket is, so that none piles up.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 
-/// After so many channels a connection is replaced.
+/// After so many channels a connection is replaced, or after half of what the server allows if that is less.
 const WORN: usize = 1_000;
 
 /// How long an answer may take.
@@ -33,7 +34,8 @@ pub(super) struct Login {
     pub(super) roots: Option<PathBuf>,
 }
 
-/// A connection, closed with the last who holds it.
+/// A connection, closed with the last who holds it: its channels keep the client's own alive, and with a consumer on one of them
+/// the server would go on to push messages to nobody.
 #[derive(Debug)]
 pub(super) struct Connection {
     client: lapin::Connection,
@@ -79,6 +81,15 @@ impl Login {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.is_over() {
+            // The word is on its way when this returns.
+            let _ = self.client.close(200, ShortString::default()).now_or_never();
+        }
+    }
+}
+
 impl Connection {
     /// Whether it has ended, or is taken for ended: nothing is said on it any more.
     pub(super) fn is_over(&self) -> bool {
@@ -88,12 +99,17 @@ impl Connection {
     /// Whether it is to be replaced: the client never again uses the number of a channel that the server has closed, and has
     /// 2,047 of them.
     pub(super) fn is_worn(&self) -> bool {
-        self.channels.load(Ordering::Relaxed) >= WORN
+        let allowed = usize::from(self.client.configuration().channel_max());
+        let worn = if allowed == 0 { WORN } else { WORN.min(allowed / 2) };
+        self.channels.load(Ordering::Relaxed) >= worn
     }
 
-    /// Whether the server takes nothing that is published, for want of memory or disk.
-    pub(super) fn is_blocked(&self) -> bool {
-        self.client.status().blocked()
+    /// An error if the server takes nothing that is published, for want of memory or disk.
+    pub(super) fn unless_blocked(&self) -> Result<(), RabbitMqError> {
+        if self.client.status().blocked() {
+            return Err(RabbitMqError::Silent("it is short of memory or disk, and takes no messages".to_owned()));
+        }
+        Ok(())
     }
 
     /// Ends the connection.

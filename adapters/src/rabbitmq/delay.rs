@@ -36,14 +36,20 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// Has this message delivered again after the delay.
-    pub(super) async fn put(&self, original: &Original, body: &[u8], delay: Duration) -> Result<(), RabbitMqError> {
+    /// Has this message delivered again after the delay. The delay queue's confirmation may take so long.
+    pub(super) async fn put(
+        &self,
+        original: &Original,
+        body: &[u8],
+        delay: Duration,
+        patience: Duration,
+    ) -> Result<(), RabbitMqError> {
         let milliseconds = u64::try_from(delay.as_nanos().div_ceil(1_000_000)).unwrap_or(LONGEST).min(LONGEST);
         let holds = holds(milliseconds);
         let queue = format!("{}.retry.{}", self.queue, time(holds));
         for last in [false, true] {
             self.make(&queue, holds).await?;
-            match self.outlet.publish("", &queue, pack(original, milliseconds), body).await {
+            match self.outlet.publish("", &queue, pack(original, milliseconds), body, patience).await {
                 // It was deleted since.
                 Err(RabbitMqError::Unroutable(_)) if !last => self.outlet.made().remove(&queue),
                 other => return other,

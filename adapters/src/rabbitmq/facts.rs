@@ -53,14 +53,18 @@ impl Facts {
                 }
                 let quorum = kind == "quorum";
                 let single = arguments.is_set("x-single-active-consumer");
-                capabilities.ordered &= single;
+                // What is given back goes to the end of a quorum queue that has no limit.
+                let in_place = !quorum
+                    || options.delivery_limit.is_some()
+                    || arguments.number("x-delivery-limit").is_some_and(|limit| limit >= 0);
+                capabilities.ordered &= single && in_place;
                 capabilities.persistent = arguments.durable;
                 capabilities.delivery_count = quorum;
                 capabilities.retention = arguments.milliseconds("x-message-ttl");
                 lease = arguments.milliseconds("x-consumer-timeout").unwrap_or(lease);
-                let limit = arguments.number("x-delivery-limit").filter(|limit| quorum && (0..ENDLESS).contains(limit));
-                let limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
-                capabilities.delivery_limit = options.delivery_limit.or(limit);
+                let own = arguments.number("x-delivery-limit").filter(|_| quorum);
+                let limit = options.delivery_limit.map(i64::from).or(own).filter(|limit| (0..ENDLESS).contains(limit));
+                capabilities.delivery_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
                 examine(&subject(), &arguments, &capabilities, options, &mut findings);
             }
         }
@@ -87,19 +91,21 @@ fn examine(
         ));
     }
     if let (Some(limit), false) = (capabilities.delivery_limit, buried) {
-        findings.push(Finding::error(
+        // What a policy sets beside the declared limit can't be seen.
+        let declared = options.delivery_limit.is_some();
+        let finding: fn(_, String, String, String) -> _ = if declared { Finding::warning } else { Finding::error };
+        findings.push(finding(
             Check::DeadLetterQueue,
-            subject,
+            subject.to_owned(),
             format!(
-                "a message is given up after {limit} deliveries, restarts included, and there is no dead-letter exchange to \
+                "a message is given up after {limit} deliveries, restarts included, and no dead-letter exchange is seen to \
                  take it"
             ),
-            "raise the limit to a million or more, or give the queue a dead-letter exchange; what a policy sets can't be \
-             seen here",
+            "raise the limit to a million or more, or give the queue, or the policy, a dead-letter exchange".to_owned(),
         ));
     }
     let quorum = arguments.text("x-queue-type").is_some_and(|kind| kind == "quorum");
-    if quorum && capabilities.delivery_limit.is_none() && !arguments.has("x-delivery-limit") && !buried {
+    if quorum && options.delivery_limit.is_none() && !arguments.has("x-delivery-limit") {
         findings.push(Finding::warning(
             Check::DeliveryLimit,
             subject,
@@ -138,8 +144,9 @@ fn examine(
         findings.push(Finding::warning(
             Check::Settings,
             subject,
-            "it has more than one active consumer, and messages of several processes overtake each other",
-            "make it with x-single-active-consumer, as `create_topology` does under `.one_at_a_time()`",
+            "it doesn't keep its order: it has more than one active consumer, so that messages of several processes overtake each \
+             other, or it is a quorum queue without a delivery limit, at whose end the server puts what is given back",
+            "make it with x-single-active-consumer and x-delivery-limit, as `create_topology` does under `.one_at_a_time()`",
         ));
     }
 }
@@ -178,6 +185,13 @@ mod tests {
         let taken = ("x-dead-letter-exchange", AMQPValue::LongString("dead".into()));
         assert!(facts(&[limit, taken], &plain).findings.is_empty());
         assert_eq!(found(&facts(&[], &plain)), [(Check::DeliveryLimit, Severity::Warning)]);
+        let taken = ("x-dead-letter-exchange", AMQPValue::LongString("dead".into()));
+        assert_eq!(found(&facts(&[taken], &plain)), [(Check::DeliveryLimit, Severity::Warning)]);
+
+        let by_policy = |limit| facts(&[], &Options { delivery_limit: Some(limit), ..Options::default() });
+        assert_eq!(by_policy(50).capabilities.delivery_limit, Some(50));
+        assert_eq!(found(&by_policy(50)), [(Check::DeadLetterQueue, Severity::Warning)]);
+        assert!(by_policy(2_000_000).findings.is_empty() && by_policy(2_000_000).capabilities.delivery_limit.is_none());
 
         let hour = |name| (name, AMQPValue::LongLongInt(3_600_000));
         let full = facts(
@@ -194,8 +208,16 @@ mod tests {
     fn order_needs_a_single_active_consumer() {
         let options = Options { one_at_a_time: true, delivery_limit: Some(2_000_000), ..Options::default() };
         let single = ("x-single-active-consumer", AMQPValue::Boolean(true));
-        assert!(facts(&[single], &options).capabilities.ordered);
+        assert!(facts(std::slice::from_ref(&single), &options).capabilities.ordered);
         assert!(!facts(&[], &options).capabilities.ordered);
+
+        let undeclared = Options { delivery_limit: None, ..options };
+        let limit = |limit| facts(&[single.clone(), ("x-delivery-limit", AMQPValue::LongLongInt(limit))], &undeclared);
+        assert!(limit(i64::from(i32::MAX)).capabilities.ordered);
+        for unlimited in [limit(-1), facts(std::slice::from_ref(&single), &undeclared)] {
+            assert!(!unlimited.capabilities.ordered, "what is given back goes to its end");
+            assert!(found(&unlimited).contains(&(Check::Settings, Severity::Warning)));
+        }
     }
 
     #[test]

@@ -5,13 +5,14 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{BasicProperties, Channel, Confirmation};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::connection::{ANSWER, Connection, GREETING, Login, answer, name};
+use super::connection::{Connection, GREETING, Login, answer, name};
 use super::error::RabbitMqError;
 
 /// How many messages may be on their way at once.
@@ -75,18 +76,21 @@ impl Outlet {
         Ok(made)
     }
 
-    /// Publishes a message, and waits until a queue has it.
+    /// Publishes a message, and waits until a queue has it, but no longer than `patience`.
     pub(super) async fn publish(
         &self,
         exchange: &str,
         key: &str,
         properties: BasicProperties,
         body: &[u8],
+        patience: Duration,
     ) -> Result<(), RabbitMqError> {
         let (exchange, key) = (name(exchange)?, name(key)?);
         // Closed by nobody.
         let _permit = self.lanes.acquire().await;
         let link = self.link().await?;
+        // The client would keep the message until the server takes some again, however long that is.
+        link.connection.unless_blocked()?;
         let lane = link.lane().await?;
         let to = || match exchange.as_str() {
             "" => format!("queue `{key}`"),
@@ -98,13 +102,11 @@ impl Outlet {
                 .await?
                 .await
         };
-        let confirmed = match timeout(ANSWER, published).await {
-            Ok(confirmed) => confirmed?,
-            Err(_) if link.connection.is_blocked() => {
-                return Err(RabbitMqError::Silent("it is short of memory or disk, and takes no messages".to_owned()));
-            }
-            Err(_) => return Err(RabbitMqError::silence(&format!("to a message for {}", to()), ANSWER)),
+        let Ok(confirmed) = timeout(patience, published).await else {
+            link.connection.unless_blocked()?;
+            return Err(RabbitMqError::silence(&format!("to a message for {}", to()), patience));
         };
+        let confirmed = confirmed?;
         link.idle().push(lane.clone());
         match confirmed {
             Confirmation::Ack(None) => Ok(()),

@@ -9,6 +9,7 @@ use lapin::BasicProperties;
 use lapin::types::ShortString;
 
 use super::RabbitMq;
+use super::connection::ANSWER;
 use super::error::RabbitMqError;
 use super::headers;
 use super::outlet::Outlet;
@@ -61,7 +62,7 @@ impl Publisher {
             let id = id.map_err(|_| RabbitMqError::Message("its id has more than 255 bytes".to_owned()))?;
             properties = properties.with_message_id(id);
         }
-        self.outlet.publish(exchange, key, properties, &message.body).await
+        self.outlet.publish(exchange, key, properties, &message.body, ANSWER).await
     }
 
     /// To the exchange of this name, or else to the queue.

@@ -9,9 +9,10 @@ use futures_util::future::join_all;
 use inboxed_runtime::broker::{Lease, Settled, Settlement, Settler};
 use lapin::options::{BasicAckOptions, BasicNackOptions};
 use lapin::{Acker, Channel};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
-use super::connection::Connection;
+use super::connection::{ANSWER, Connection};
 use super::delay::Delays;
 use super::moved::Original;
 use super::source::Out;
@@ -19,7 +20,7 @@ use super::source::Out;
 /// How long a word about a delivery may take to be written. Later, it counts as lost.
 const WRITTEN: Duration = Duration::from_secs(5);
 
-/// How long a retry waits here at most, if no delay queue takes it.
+/// How long a retry waits here at most, for a delay queue to confirm it, or if none takes it.
 const HELD: Duration = Duration::from_mins(1);
 
 /// The settling half of a source: as long as the connection that the deliveries came on.
@@ -29,6 +30,9 @@ pub struct RabbitMqSettler {
     pub(super) delays: Delays,
     /// Retries wait here, so that nothing overtakes them.
     pub(super) in_order: bool,
+    pub(super) lease: Duration,
+    /// Closed with the source.
+    pub(super) receiving: watch::Receiver<()>,
 }
 
 /// What settles one delivery, once.
@@ -40,6 +44,8 @@ pub(super) struct Delivery {
     pub(super) channel: Channel,
     /// Bound to its channel: of one that is closed it says nothing.
     pub(super) acker: Acker,
+    /// When the server had handed it out at the latest.
+    pub(super) leased_at: Instant,
     pub(super) original: Original,
     pub(super) body: Bytes,
     /// Says to the source that it is out.
@@ -75,17 +81,30 @@ impl RabbitMqSettler {
             return Settled::Lost;
         }
         if self.in_order {
-            tokio::time::sleep(delay).await;
+            self.wait(delay.min(self.left(delivery))).await;
             return self.give_back(delivery).await;
         }
-        match self.delays.put(&delivery.original, &delivery.body, delay).await {
+        // What is given back while its copy may be stored is there twice: so the word about it is waited for.
+        let patience = self.left(delivery).min(HELD).max(ANSWER);
+        match self.delays.put(&delivery.original, &delivery.body, delay, patience).await {
             Ok(()) => self.acknowledge(delivery).await,
             Err(error) => {
                 tracing::warn!(queue = %self.delays.queue, %error, "a retry can't be delayed by the broker; it waits here");
-                tokio::time::sleep(delay.min(HELD)).await;
+                self.wait(delay.min(HELD).min(self.left(delivery))).await;
                 self.give_back(delivery).await
             }
         }
+    }
+
+    /// How long the server lets a message wait here, with a tenth of the lease to say so. Later it would take back all that is
+    /// out on the channel.
+    fn left(&self, delivery: &Delivery) -> Duration {
+        (self.lease / 10 * 9).saturating_sub(delivery.leased_at.elapsed())
+    }
+
+    /// Waits with a retry, while its source receives: a shutdown isn't kept waiting.
+    async fn wait(&self, delay: Duration) {
+        let _ = timeout(delay, self.receiving.clone().changed()).await;
     }
 
     async fn said(&self, delivery: &Delivery, word: impl Future<Output = lapin::Result<bool>>) -> Settled {

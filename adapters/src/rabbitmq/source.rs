@@ -12,6 +12,7 @@ use inboxed_runtime::{Finding, Received};
 use lapin::options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::{FieldTable, ShortString};
 use lapin::{Channel, Consumer};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use super::connection::{Connection, answer, look, name};
@@ -45,6 +46,8 @@ pub struct RabbitMqSource {
     /// When all that had come was taken in: the rest has come since.
     empty_at: Instant,
     outstanding: Arc<Out>,
+    /// Tells the settlers that this is dropped.
+    receiving: watch::Sender<()>,
     /// How often in a row nothing came.
     quiet: u32,
 }
@@ -96,6 +99,7 @@ impl RabbitMqSource {
             waiting: VecDeque::new(),
             empty_at: Instant::now(),
             outstanding: Arc::new(Out::new(&channel, &consumer, facts.in_order)),
+            receiving: watch::Sender::new(()),
             quiet: 0,
             channel,
             consumer,
@@ -137,6 +141,9 @@ impl RabbitMqSource {
         // What is out doesn't count for a new consumer, and there would be more of it than there may be.
         let none_is_out = Arc::strong_count(&self.outstanding) == 1 && self.waiting.is_empty();
         if self.quiet.is_multiple_of(RENEW_AFTER) && none_is_out {
+            if self.connection.is_worn() {
+                return Err(RabbitMqError::Ended("it is replaced, since it has used up its channels".to_owned()));
+            }
             let (channel, consumer) = consume(&self.connection, &self.delays.queue, self.most).await?;
             self.leave();
             self.outstanding = Arc::new(Out::new(&channel, &consumer, self.facts.in_order));
@@ -170,13 +177,13 @@ impl RabbitMqSource {
             if since.elapsed() > self.facts.lease / 3 {
                 give_back(&delivery);
             } else {
-                batch.push(self.incoming(delivery));
+                batch.push(self.incoming(since, delivery));
             }
         }
         batch
     }
 
-    fn incoming(&self, delivery: lapin::message::Delivery) -> Incoming<RabbitMqToken> {
+    fn incoming(&self, leased_at: Instant, delivery: lapin::message::Delivery) -> Incoming<RabbitMqToken> {
         let lapin::message::Delivery { acker, redelivered, properties, data, .. } = delivery;
         let original = unpack(properties, redelivered);
         let body = Bytes::from(data);
@@ -187,7 +194,8 @@ impl RabbitMqSource {
         received.delivery_count = original.deliveries;
         received.redelivered = original.redelivered;
         let (channel, out) = (self.channel.clone(), Arc::clone(&self.outstanding));
-        Incoming { received, token: RabbitMqToken(Arc::new(Delivery { channel, acker, original, body, _out: out })) }
+        let token = RabbitMqToken(Arc::new(Delivery { channel, acker, leased_at, original, body, _out: out }));
+        Incoming { received, token, leased_at }
     }
 
     async fn next(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, RabbitMqError> {
@@ -224,7 +232,8 @@ impl Source for RabbitMqSource {
 
     fn settler(&self) -> RabbitMqSettler {
         let (connection, delays) = (Arc::clone(&self.connection), self.delays.clone());
-        RabbitMqSettler { connection, delays, in_order: self.facts.in_order }
+        let Facts { in_order, lease, .. } = self.facts;
+        RabbitMqSettler { connection, delays, in_order, lease, receiving: self.receiving.subscribe() }
     }
 
     async fn receive(&mut self, free: usize) -> Result<Vec<Incoming<RabbitMqToken>>, BrokerError> {

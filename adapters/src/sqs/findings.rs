@@ -12,8 +12,12 @@ const SHORT_LEASE: Duration = Duration::from_secs(5);
 /// A message must outlive a night without consumers.
 const SHORT_RETENTION: Duration = Duration::from_hours(12);
 
+/// How many messages of a group one request brings at most.
+const AT_ONCE: u32 = 10;
+
 impl Queue {
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    /// What is found for handlers of so many attempts.
+    pub(super) fn findings(&self, attempts: u32) -> Vec<Finding> {
         let mut findings = Vec::new();
         let (error, warning) = (
             |check, found: String, cure: &str| Finding::error(check, &self.name, found, cure),
@@ -51,18 +55,14 @@ impl Queue {
                 ),
                 "give it a RedrivePolicy with a dead-letter queue, and a maxReceiveCount far above the attempts of a handler",
             )),
-            Some((redrive, Target::Missing)) => findings.push(error(
-                Check::DeadLetterQueue,
-                format!("the queue's redrive policy names {}, and there is no such queue", redrive.arn),
-                "make that queue, or change the RedrivePolicy",
-            )),
             Some((redrive, Target::Hidden(why))) => findings.push(warning(
-                Check::Retention,
+                Check::DeadLetterQueue,
                 format!(
-                    "how long the dead-letter queue {} keeps a message can't be read ({why}), and 14 days are assumed",
+                    "the dead-letter queue {} isn't there, or may not be looked at ({why}): it is taken to keep a message for 14 \
+                     days",
                     redrive.arn
                 ),
-                "allow sqs:GetQueueUrl and sqs:GetQueueAttributes on it",
+                "see that it is there, and allow sqs:GetQueueUrl and sqs:GetQueueAttributes on it",
             )),
             Some((redrive, Target::Keeps(kept))) if *kept < self.retention && !self.is_fifo() => {
                 findings.push(warning(
@@ -76,6 +76,18 @@ impl Queue {
                 ));
             }
             Some((_, Target::Keeps(_))) => {}
+        }
+        let behind = attempts.saturating_mul(AT_ONCE);
+        if let Some(redrive) = self.redrive.as_ref().filter(|redrive| self.is_fifo() && redrive.limit < behind) {
+            findings.push(warning(
+                Check::DeliveryLimit,
+                format!(
+                    "the queue gives a message up after {} deliveries (maxReceiveCount), and each failure of one before it in its \
+                     group counts for it too: {attempts} attempts of a few such messages bury healthy ones",
+                    redrive.limit
+                ),
+                "raise maxReceiveCount to ten times the attempts or more; 1,000 is the most",
+            ));
         }
         findings
     }

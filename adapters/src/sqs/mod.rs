@@ -145,11 +145,12 @@ impl Transport for Sqs {
         "aws_sqs"
     }
 
-    async fn open(&self, name: &str, _: &Wanted) -> Result<SqsSource, BrokerError> {
+    async fn open(&self, name: &str, wanted: &Wanted) -> Result<SqsSource, BrokerError> {
         let queue = Queue::read(&self.client, &self.options.place(name)).await?;
         let batches = Batches::start(&self.client, &queue.name, &queue.url);
-        let polls = Polls::new(self.polls.clone(), &queue.name, &queue.url, self.options.wait, batches.clone());
-        Ok(SqsSource::new(name, queue, batches, polls))
+        let polls = Polls::new(self.polls.clone(), &queue, self.options.wait, batches.clone());
+        let findings = queue.findings(wanted.attempts);
+        Ok(SqsSource::new(name, queue, findings, batches, polls))
     }
 
     async fn create(&self, name: &str, _: &Wanted) -> Result<Vec<String>, BrokerError> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::batch::Batches;
 use super::clients::patience;
 use super::error::SqsError;
-use super::queue::is_fifo;
+use super::queue::{Queue, is_fifo};
 
 /// The most messages that one poll brings.
 const MOST: usize = 10;
@@ -43,6 +43,7 @@ pub(super) struct Polls {
     asked: usize,
     /// How many are out.
     out: usize,
+    lease: Duration,
     /// How many may be out: one while there is little to do, since each costs money, and more while they come back full.
     width: usize,
 }
@@ -56,10 +57,17 @@ struct Poll {
 }
 
 impl Polls {
-    pub(super) fn new(client: Client, queue: &str, url: &str, wait: Duration, batches: Batches) -> Self {
+    pub(super) fn new(client: Client, queue: &Queue, wait: Duration, batches: Batches) -> Self {
         let (sender, done) = mpsc::unbounded_channel();
-        let poll = Arc::new(Poll { client, queue: queue.to_owned(), url: url.to_owned(), wait });
-        Self { poll, batches, done, sender, asked: 0, out: 0, width: 1 }
+        let poll = Arc::new(Poll { client, queue: queue.name.clone(), url: queue.url.clone(), wait });
+        Self { poll, batches, done, sender, asked: 0, out: 0, lease: queue.lease, width: 1 }
+    }
+
+    /// Gives back what was never handed on, unless another consumer may have it by now.
+    pub(super) fn give_back(&self, brought: &Brought) {
+        if brought.at.elapsed() < self.lease {
+            give_back(&self.batches, &brought.messages);
+        }
     }
 
     /// Sees to it that up to so many messages are asked for, of which no more may come.
@@ -101,15 +109,16 @@ impl Polls {
 impl Drop for Polls {
     fn drop(&mut self) {
         self.done.close();
-        while let Ok(brought) = self.done.try_recv() {
-            give_back(&self.batches, brought.iter().flat_map(|brought| &brought.messages));
+        while let Ok(poll) = self.done.try_recv() {
+            if let Ok(brought) = poll {
+                self.give_back(&brought);
+            }
         }
     }
 }
 
-/// Gives messages back that were never handed on.
-pub(super) fn give_back<'a>(batches: &Batches, messages: impl IntoIterator<Item = &'a Message>) {
-    messages.into_iter().filter_map(Message::receipt_handle).for_each(|handle| batches.give_back(handle));
+fn give_back(batches: &Batches, messages: &[Message]) {
+    messages.iter().filter_map(Message::receipt_handle).for_each(|handle| batches.give_back(handle));
 }
 
 impl Poll {

@@ -42,8 +42,7 @@ pub(super) struct Redrive {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Keeps(Duration),
-    Missing,
-    /// These credentials may not look at it.
+    /// It isn't there, or these credentials may not look at it.
     Hidden(String),
 }
 
@@ -94,7 +93,6 @@ impl Queue {
         let Some(redrive) = &self.redrive else { return self.retention };
         let kept = match redrive.target {
             Target::Keeps(kept) => kept,
-            Target::Missing => return self.retention,
             Target::Hidden(_) => LONGEST_RETENTION,
         };
         // Its age begins anew there in a FIFO queue only.
@@ -134,11 +132,12 @@ pub(super) fn whole_seconds(time: Duration) -> u64 {
 
 async fn look_at(client: &Client, arn: &str) -> Result<Target, SqsError> {
     let mut parts = arn.rsplit(':');
-    let (Some(name), account) = (parts.next(), parts.next()) else { return Ok(Target::Missing) };
+    let (name, account) = (parts.next().unwrap_or_default(), parts.next());
     let found = async { attributes(client, name, &url(client, name, account).await?).await };
     match found.await {
         Ok(attributes) => Ok(Target::Keeps(seconds(&attributes, &Name::MessageRetentionPeriod))),
-        Err(SqsError::NoQueue(_)) => Ok(Target::Missing),
+        // The service answers so too where these credentials have no access.
+        Err(SqsError::NoQueue(_)) => Ok(Target::Hidden("no such queue, or no access to it".to_owned())),
         Err(SqsError::Refused { why, .. }) => Ok(Target::Hidden(why)),
         Err(error) => Err(error),
     }
@@ -182,7 +181,6 @@ mod tests {
     fn duplicate_comes_at_the_latest_when_a_message_sent_back_from_the_dead_letters_ends() {
         let latest = |name, kept| queue(name, kept).latest_duplicate();
         assert_eq!(latest("orders", None), 4 * DAY);
-        assert_eq!(latest("orders", Some(Target::Missing)), 4 * DAY);
         assert_eq!(latest("orders", Some(Target::Keeps(14 * DAY))), 18 * DAY);
         assert_eq!(latest("orders", Some(Target::Keeps(DAY))), 8 * DAY);
         assert_eq!(latest("orders.fifo", Some(Target::Keeps(14 * DAY))), 22 * DAY);

@@ -62,9 +62,9 @@ impl SqsToken {
         }
     }
 
-    /// How much of the lease is left.
-    pub(super) fn left(&self) -> Duration {
-        self.0.lease_ends().saturating_duration_since(Instant::now())
+    /// Since when the lease runs; it may have been extended.
+    pub(super) fn leased_at(&self) -> Instant {
+        self.0.lease_ends() - self.0.lease
     }
 }
 
@@ -132,15 +132,20 @@ impl Delivery {
         let settled = self.settled.lock().await;
         let asked_at = Instant::now();
         let seconds = self.seconds(self.lease);
-        if *settled || self.is_over() || Duration::from_secs(seconds.unsigned_abs().into()) < self.lease {
+        if *settled || self.is_over() {
             return Lease::Lost;
+        }
+        // The last one that the service gives may have begun already.
+        if Duration::from_secs(seconds.unsigned_abs().into()) < self.lease {
+            return Lease::Unknown;
         }
         match self.batches.hide(&self.handle, seconds).await {
             Said::Taken => {
                 *self.lease_ends.lock().unwrap_or_else(PoisonError::into_inner) = asked_at + self.lease;
                 Lease::Held
             }
-            Said::Gone | Said::Unheard => Lease::Lost,
+            Said::Gone => Lease::Lost,
+            Said::Unheard => Lease::Unknown,
         }
     }
 }
@@ -153,11 +158,17 @@ async fn settle(settlement: Settlement<SqsToken>) -> Settled {
     }
 }
 
-async fn extend(SqsToken(delivery): &SqsToken) -> Lease {
+async fn extend(token: &SqsToken) -> Lease {
     // What waits behind it here is as much out as it is.
-    let behind = delivery.behind();
-    let behind = join_all(behind.iter().map(|SqsToken(behind)| behind.extend()));
-    tokio::join!(delivery.extend(), behind).0
+    let behind = token.0.behind();
+    tokio::join!(extend_one(token), join_all(behind.iter().map(extend_one))).0
+}
+
+/// In a task of its own: what was said is heard, though nobody waits for the answer any more, and must be heard before the
+/// delivery is settled.
+async fn extend_one(SqsToken(delivery): &SqsToken) -> Lease {
+    let delivery = Arc::clone(delivery);
+    tokio::spawn(async move { delivery.extend().await }).await.unwrap_or(Lease::Unknown)
 }
 
 impl Settler for SqsSettler {

@@ -9,7 +9,7 @@ use inboxed_runtime::broker::{BrokerError, Capabilities, Incoming, Source};
 use super::batch::Batches;
 use super::error::SqsError;
 use super::message::{GROUP, received};
-use super::polls::{Brought, Polls, give_back};
+use super::polls::{Brought, Polls};
 use super::queue::Queue;
 use super::settler::{SqsSettler, SqsToken};
 use super::turns::Turns;
@@ -19,6 +19,7 @@ use super::turns::Turns;
 pub struct SqsSource {
     name: Arc<str>,
     queue: Queue,
+    findings: Vec<Finding>,
     batches: Batches,
     polls: Polls,
     /// What has come and is to be handed on.
@@ -27,18 +28,19 @@ pub struct SqsSource {
 }
 
 impl SqsSource {
-    pub(super) fn new(name: &str, queue: Queue, batches: Batches, polls: Polls) -> Self {
-        Self { name: Arc::from(name), queue, batches, polls, ready: VecDeque::new(), turns: Turns::default() }
+    pub(super) fn new(name: &str, queue: Queue, findings: Vec<Finding>, batches: Batches, polls: Polls) -> Self {
+        Self { name: Arc::from(name), queue, findings, batches, polls, ready: VecDeque::new(), turns: Turns::default() }
     }
 
     /// Hands on what is here, as far as there is room.
     fn hand_on(&mut self, free: usize) -> Vec<Incoming<SqsToken>> {
         let mut batch = Vec::new();
         while batch.len() < free
-            && let Some(incoming) = self.turns.next_due().or_else(|| self.ready.pop_front())
+            && let Some(mut incoming) = self.turns.next_due().or_else(|| self.ready.pop_front())
         {
             // While the consumer fetched nothing, its lease went on.
-            if incoming.token.left() < self.queue.lease / 2 {
+            incoming.leased_at = incoming.token.leased_at();
+            if incoming.leased_at.elapsed() > self.queue.lease / 2 {
                 incoming.token.give_back();
             } else {
                 batch.push(incoming);
@@ -47,15 +49,16 @@ impl SqsSource {
         batch
     }
 
-    fn take(&mut self, Brought { at, messages, .. }: Brought) {
+    fn take(&mut self, brought: Brought) {
         // All of it together: a group's messages must not go back while those behind them stay.
-        if at.elapsed() > self.queue.lease / 3 {
-            return give_back(&self.batches, &messages);
+        if brought.at.elapsed() > self.queue.lease / 3 {
+            return self.polls.give_back(&brought);
         }
+        let Brought { at, messages, .. } = brought;
         for message in messages {
             let handle = message.receipt_handle.clone().unwrap_or_default();
             let token = SqsToken::new(handle, self.batches.clone(), at, self.queue.lease);
-            let incoming = Incoming { received: received(&self.name, message), token };
+            let incoming = Incoming { received: received(&self.name, message), token, leased_at: at };
             let group = incoming.received.headers.get(GROUP).filter(|_| self.queue.is_fifo()).map(str::to_owned);
             self.ready.extend(match group {
                 Some(group) => self.turns.admit(&group, incoming),
@@ -89,7 +92,7 @@ impl Source for SqsSource {
     }
 
     fn findings(&self) -> Vec<Finding> {
-        self.queue.findings()
+        self.findings.clone()
     }
 
     fn settler(&self) -> SqsSettler {

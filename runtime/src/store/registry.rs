@@ -165,6 +165,18 @@ impl<Db: Store> Inbox<Db> {
         Ok(declared.iter().map(|declared| same(declared).map(|stored| stored.id)).collect())
     }
 
+    /// Notes that this consumer was seen just now.
+    pub(crate) async fn note_seen(&self, consumer: ConsumerId) -> Result<(), Error> {
+        self.write(move |inbox, connection| {
+            Box::pin(async move {
+                let seen = "UPDATE {consumers} SET seen_at = {now} WHERE id = ?";
+                inbox.run(connection, seen, vec![consumer.into()]).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
     /// The consumers that have ever been started here, by name.
     pub async fn registered(&self) -> Result<Vec<Registered>, RegistryError> {
         let list = format!("{SELECT} ORDER BY name");

@@ -11,7 +11,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, ExchangeKind};
 use tokio::time::sleep;
 
-use super::{OnRabbit, Plain, Quorum};
+use super::{OnRabbit, Plain, Quorum, SHORT};
 use crate::adapter::Adapter as _;
 use crate::handlers::{Script, body};
 use crate::trial::{Deliveries, Gate, LONG_LEASE, SERVICE, Trial, eventually, fresh_source};
@@ -149,6 +149,50 @@ pub(crate) async fn handover_keeps_the_order() {
     old.stop().await;
     trial.finish(new, 3, Deliveries::Repeated).await;
     assert_eq!(script.steps().iter().map(|step| step.id).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+/// In order, a retry waits in the process; one that ends gives it back at once.
+pub(crate) async fn retry_that_waits_here_keeps_no_shutdown_waiting() {
+    let trial = Trial::<Quorum<true>>::new("retry_that_waits_here").await;
+    let failing = Script::new(async |_| Err("not yet".into()));
+    let policy = RetryPolicy::default().backoff(Duration::from_mins(1), Duration::from_mins(1));
+    let running = trial.run(trial.consumer(&failing).retry(policy));
+    trial.publish(body(1)).await;
+    eventually("it has failed", async || failing.started(1)).await;
+    sleep(Duration::from_millis(300)).await;
+    let took = running.stop().await;
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
+
+    let running = trial.run(trial.consumer(&Script::plain()));
+    trial.finish(running, 1, Deliveries::Repeated).await;
+}
+
+/// In order, a retry waits in the process, but no longer than the server waits for it: else that would take the channel.
+pub(crate) async fn retry_waits_no_longer_than_its_lease() {
+    let trial = Trial::<Quorum<true>>::with_lease("retry_waits_no_longer", SHORT).await;
+    let script = Script::new(async |step| if step.attempt == 1 { Err("not yet".into()) } else { Ok(()) });
+    let policy = RetryPolicy::default().backoff(Duration::from_mins(10), Duration::from_mins(10));
+    let running = trial.run(trial.consumer(&script).retry(policy));
+    trial.publish(body(1)).await;
+    trial.finish(running, 1, Deliveries::Repeated).await;
+    assert_eq!(trial.log.opened(), 1, "the channel was closed");
+}
+
+/// The client never again uses the number of a channel that the server has closed; publishing goes on all the same.
+pub(crate) async fn publisher_outlives_its_channels() {
+    let mut trial = OnRabbit::new("publisher_outlives_its_channels").await;
+    trial.source = fresh_source("channels");
+    trial.broker.rabbitmq.create(&trial.source, &Wanted::new(SERVICE, 10)).await.unwrap();
+    trial.broker.sources.lock().unwrap().insert(trial.source.clone());
+    let separator = if trial.broker.url.contains('?') { '&' } else { '?' };
+    let few = RabbitMq::new(&format!("{}{separator}channel_max=16", trial.broker.url)).unwrap();
+    let publisher = few.publisher().await.unwrap();
+    for id in 0..40 {
+        publisher.publish_to("no-such-exchange", "", &inboxed::broker::Outgoing::new("lost")).await.unwrap_err();
+        publisher.publish(&trial.source, inboxed::broker::Outgoing::new(body(id))).await.unwrap();
+    }
+    let running = trial.run(trial.consumer(&Script::plain()));
+    trial.finish(running, 40, Deliveries::Once).await;
 }
 
 /// A source that is bound by keys to an exchange of topics gets what they match, and nothing else.

@@ -63,7 +63,7 @@ pub(crate) async fn risks_are_found_when_a_queue_is_opened() {
     let cases: [(Value, Expected<'_>); 6] = [
         (json!({ "RedrivePolicy": redrive(&kept) }), None),
         (json!({}), Some((Check::DeadLetterQueue, Severity::Warning, "no redrive policy"))),
-        (json!({ "RedrivePolicy": redrive(&lost) }), Some((Check::DeadLetterQueue, Severity::Error, &gone))),
+        (json!({ "RedrivePolicy": redrive(&lost) }), Some((Check::DeadLetterQueue, Severity::Warning, &gone))),
         (
             json!({ "RedrivePolicy": redrive(&short) }),
             Some((Check::DeadLetterQueue, Severity::Warning, "lost at once")),

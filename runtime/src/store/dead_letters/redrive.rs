@@ -13,6 +13,8 @@ use crate::store::{Inbox, Store, Value, clock};
 pub(crate) struct Redriven {
     pub id: LetterId,
     pub consumer: ConsumerId,
+    /// Why it became a dead letter.
+    pub reason: Reason,
     /// The message on a first delivery: the count that the broker had reached must not bury it again.
     pub received: Received,
     /// When it became a dead letter, by the database's clock.
@@ -60,8 +62,8 @@ impl<Db: Store> Inbox<Db> {
                     let mut received = Received::new(letter.source, letter.body);
                     received.headers = letter.headers;
                     received.sent_at = letter.sent_at;
-                    let (id, first_at) = (letter.id, letter.first_at);
-                    redriven.push(Redriven { id, consumer, received, first_at, at_any_age });
+                    let (id, reason, first_at) = (letter.id, letter.reason, letter.first_at);
+                    redriven.push(Redriven { id, consumer, reason, received, first_at, at_any_age });
                 }
                 Ok(redriven)
             })
