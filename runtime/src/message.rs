@@ -18,7 +18,8 @@ pub struct Received {
     pub body: Bytes,
     /// The headers, in the broker's order.
     pub headers: Headers,
-    /// When the broker took the message, by the broker's clock.
+    /// When the broker took the message, by its clock, if it says so; with RabbitMQ when the message was sent, by the publisher's
+    /// clock, where that set `timestamp`. Without it the message's age isn't known, and isn't checked.
     pub sent_at: Option<SystemTime>,
     /// The message's position in an ordered log, if the broker keeps one.
     pub position: Option<u64>,

@@ -1,8 +1,8 @@
 //! What a broker must have before a consumer can run on it: queues, their dead-letter queues, streams, exchanges, bindings.
 //!
 //! [`Consumer::create_topology`] makes what isn't there, at a deployment or at each start: twice is once. What is there stays as
-//! it is. If it differs from what would be made, that is an error which names the difference, and nothing is changed: a queue
-//! that is changed under its other consumers loses their messages.
+//! it is. If it differs from what would be made, that is an error which names the difference, and it isn't changed: a queue that
+//! is changed under its other consumers loses their messages.
 //!
 //! Brokers differ in what a start itself makes. `nats` makes streams and durables at each opening, unless it was told not to;
 //! `sqs` and `rabbitmq` make nothing, since a queue under a mistyped name is one that nobody publishes to.

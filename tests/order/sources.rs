@@ -111,7 +111,8 @@ async fn shutdown_is_heard_while_the_last_message_of_an_ended_source_runs() {
 async fn source_that_is_opened_anew_has_no_more_room_than_before() {
     let shop = Shop::open().await;
     let begun = Arc::new(AtomicU32::new(0));
-    let consumer = shop.consumer().concurrency(1).timeout(Duration::from_hours(1)).grace(Duration::from_millis(50));
+    let consumer =
+        shop.consumer().concurrency(1).prefetch(1).timeout(Duration::from_hours(1)).grace(Duration::from_millis(50));
     let consumer = consumer.state(Arc::clone(&begun)).handle("orders", hangs_without_effect);
     let broker = Broker { anew: true, ..Broker::new(Some(1), || BrokerError::Unreachable("cut".into())) };
     let opened = Arc::clone(&broker.opened);

@@ -91,7 +91,7 @@ impl Webhook {
         self.with(|hook| hook.body_limit = bytes)
     }
 
-    /// How many requests are handled at once; 256 by default. Further ones are answered 503.
+    /// How many requests are here at once, from before their bodies are read; 256 by default. Further ones are answered 503.
     pub fn concurrency(self, requests: usize) -> Self {
         self.with(|hook| hook.places = Arc::new(Semaphore::new(requests.clamp(1, Semaphore::MAX_PERMITS))))
     }

@@ -140,8 +140,8 @@ fn redrive_differs(name: &str, there: Option<&Redrive>, wanted: &str) -> SqsErro
         None => "has no redrive policy".to_owned(),
     };
     let difference = format!(
-        "{there}, and would be made to move one to {wanted} after {MOST_RECEIVES}: change its RedrivePolicy, or leave this source \
-         out of the topology and run on the queue as it is"
+        "{there}, and would be made to move one to {wanted} after {MOST_RECEIVES}: change its RedrivePolicy, or name the queue by \
+         `Binding::url`, to take it as it is"
     );
     SqsError::Differs { queue: name.to_owned(), difference }
 }

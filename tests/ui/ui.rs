@@ -1,5 +1,5 @@
-//! Each mistake in `tests/ui/fail` is refused by one error that says what to write instead, and the file of the same name
-//! in `tests/ui/pass`, which does that, compiles. `TRYBUILD=overwrite cargo test --test ui` refreshes the errors.
+//! Each mistake in `fail` is refused by one error that says what to write instead, and the file of the same name in `pass`, which
+//! does that, compiles. `TRYBUILD=overwrite cargo test -p inboxed-ui` refreshes the errors.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 macro_rules! cures {
     ($($name:ident)*) => {
         #[allow(dead_code, clippy::all, clippy::pedantic, reason = "cures are compiled, not run")]
-        #[path = "ui/pass"]
+        #[path = "pass"]
         mod pass {
             $(mod $name;)*
         }
@@ -88,32 +88,30 @@ cures! {
 #[test]
 fn each_mistake_is_refused() {
     let cases = trybuild::TestCases::new();
-    // A second database is needed to mistake one for the other; without the test kit there is but one.
-    let known = |name: &String| cfg!(feature = "testing") || name != "other_database";
-    for name in names("tests/ui/fail", "rs").into_iter().filter(known) {
-        cases.compile_fail(format!("tests/ui/fail/{name}.rs"));
+    for name in names("fail", "rs") {
+        cases.compile_fail(format!("fail/{name}.rs"));
     }
 }
 
 #[test]
 fn each_mistake_has_a_cure_that_compiles_and_a_page() {
-    let mistakes = names("tests/ui/fail", "rs");
-    assert_eq!(mistakes, names("tests/ui/pass", "rs"), "a mistake and its cure are files of the same name");
+    let mistakes = names("fail", "rs");
+    assert_eq!(mistakes, names("pass", "rs"), "a mistake and its cure are files of the same name");
     assert_eq!(mistakes, COMPILED.iter().map(ToString::to_string).collect(), "each cure stands in `cures!` above");
-    let mut pages = names("docs/errors", "md");
+    let mut pages = names("../../docs/errors", "md");
     assert!(pages.remove("README"), "the index of the pages");
     assert_eq!(mistakes, pages, "each mistake has a page in docs/errors");
-    let index = read("docs/errors/README.md");
+    let index = read("../../docs/errors/README.md");
     let unlisted = mistakes.iter().filter(|name| !index.contains(&format!("({name}.md)"))).collect::<Vec<_>>();
     assert!(unlisted.is_empty(), "not in the index: {unlisted:?}");
 }
 
 #[test]
 fn each_mistake_is_one_error_with_its_cure() {
-    let mistakes = names("tests/ui/fail", "rs");
-    assert!(mistakes.len() >= 24 && mistakes == names("tests/ui/fail", "stderr"), "each mistake has its text");
+    let mistakes = names("fail", "rs");
+    assert!(mistakes.len() >= 24 && mistakes == names("fail", "stderr"), "each mistake has its text");
     for name in mistakes {
-        let text = read(&format!("tests/ui/fail/{name}.stderr"));
+        let text = read(&format!("fail/{name}.stderr"));
         let errors = text.lines().filter(|line| line.starts_with("error")).count();
         assert_eq!(errors, 1, "{name}: {text}");
         assert!(text.contains("help: "), "{name} doesn't say what to write instead: {text}");
@@ -123,8 +121,8 @@ fn each_mistake_is_one_error_with_its_cure() {
 
 #[test]
 fn the_pages_are_short_and_show_both_sides() {
-    for name in names("docs/errors", "md").into_iter().filter(|name| name != "README") {
-        let page = read(&format!("docs/errors/{name}.md"));
+    for name in names("../../docs/errors", "md").into_iter().filter(|name| name != "README") {
+        let page = read(&format!("../../docs/errors/{name}.md"));
         assert!(page.lines().count() < 30, "{name} is longer than a page");
         for part in ["# ", "Before:", "After:"] {
             assert!(page.contains(part), "{name} lacks {part:?}");
