@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! scripts/services start && eval "$(scripts/services env)"
-//! cargo bench --bench ratio --all-features -- postgres|mysql|sqlite single WORKERS [LOWEST]
+//! cargo bench --bench ratio --features mysql,postgres -- postgres|mysql|sqlite single WORKERS [LOWEST]
 //! ```
 //!
 //! By hand, each worker holds one connection: decode, key, `BEGIN`, `INSERT` of the key under a unique index, effect, `COMMIT`,
@@ -26,7 +26,8 @@ use std::process::ExitCode;
 use contest::Contest;
 use rounds::Rounds;
 
-const USAGE: &str = "usage: cargo bench --bench ratio --all-features -- postgres|mysql|sqlite single WORKERS [LOWEST]";
+const USAGE: &str =
+    "usage: cargo bench --bench ratio --features mysql,postgres -- postgres|mysql|sqlite single WORKERS [LOWEST]";
 
 /// The share of `pgbench` that the loop by hand must reach to be a fair opponent.
 const HONEST: f64 = 0.9;
