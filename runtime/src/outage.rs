@@ -37,8 +37,8 @@ impl<Db: Store> Outage<Db> {
         Self { inbox, consumer, health, looking: Arc::default(), end: CancellationToken::new() }
     }
 
-    /// Looks whether the database answers and takes writes, and if it doesn't, keeps health red until it does. A lock that was waited
-    /// for in vain is no outage.
+    /// Looks whether the database answers and takes writes, and if it doesn't, keeps health red until it does. A lock that
+    /// was waited for in vain is no outage.
     pub(crate) fn look(&self, error: &Error) {
         if self.looking.swap(true, Ordering::AcqRel) {
             return;

@@ -46,7 +46,8 @@ impl<Db: Store> Pipeline<Db> {
         (suspects, others)
     }
 
-    /// Runs a suspect, a start marker committed first, and with nothing beside it. Markers without an end make it poison.
+    /// Runs a suspect, a start marker committed first, and with nothing beside it unless it is a letter that wasn't poison.
+    /// Markers without an end make it poison.
     pub(crate) async fn run_suspect(&self, mut member: Member<Db>) -> Vec<Answer> {
         let (claim, end) = (member.claim.clone(), member.arrival.end.clone());
         let lease = member.arrival.settling.lease.clone();

@@ -1,9 +1,11 @@
 //! Dead letters that an operator sends back: the table is their source.
 
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
 use inboxed::memory::Memory;
 use inboxed::store::{DeadLetterError, LetterState, Reason};
-use inboxed::{Outcome, UnknownType, on, permanent};
-use std::time::{Duration, SystemTime};
+use inboxed::{Outcome, Shutdown, UnknownType, on, permanent};
 
 use super::support::{Script, Shop, deliver, deliver_to_the_end, order, record, run_to_the_end, until};
 
@@ -146,9 +148,8 @@ async fn letters_that_were_not_started_are_given_back_at_a_shutdown() {
     for letter in shop.letters().await {
         shop.inbox.dead_letters().redrive(letter.id).await.unwrap();
     }
-    let shutdown = std::sync::OnceLock::<inboxed::Shutdown>::new();
-    let shutdown = std::sync::Arc::new(shutdown);
-    let begin = std::sync::Arc::clone(&shutdown);
+    let shutdown = Arc::new(OnceLock::<Shutdown>::new());
+    let begin = Arc::clone(&shutdown);
     let consumer = shop.scripted(&Script::new(move |_| {
         begin.get().unwrap().begin();
         Ok(())

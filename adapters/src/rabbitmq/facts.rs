@@ -29,10 +29,11 @@ impl Facts {
         capabilities.groups = true;
         capabilities.persistent = true;
         capabilities.fixed_lease = true;
-        capabilities.delivery_limit = options.delivery_limit;
         capabilities.delivery_count = true;
         capabilities.delayed_retry = true;
         capabilities.batch_ack = true;
+        let declared = options.delivery_limit.map(i64::from);
+        capabilities.delivery_limit = reached(declared);
         let mut lease = options.consumer_timeout;
         let mut findings = Vec::new();
         let subject = || format!("queue `{queue}`");
@@ -54,23 +55,25 @@ impl Facts {
                 let quorum = kind == "quorum";
                 let single = arguments.is_set("x-single-active-consumer");
                 // What is given back goes to the end of a quorum queue that has no limit.
-                let in_place = !quorum
-                    || options.delivery_limit.is_some()
-                    || arguments.number("x-delivery-limit").is_some_and(|limit| limit >= 0);
+                let limit = declared.or_else(|| arguments.number("x-delivery-limit").filter(|_| quorum));
+                let in_place = !quorum || limit.is_some_and(|limit| limit >= 0);
                 capabilities.ordered &= single && in_place;
                 capabilities.persistent = arguments.durable;
                 capabilities.delivery_count = quorum;
                 capabilities.retention = arguments.milliseconds("x-message-ttl");
                 lease = arguments.milliseconds("x-consumer-timeout").unwrap_or(lease);
-                let own = arguments.number("x-delivery-limit").filter(|_| quorum);
-                let limit = options.delivery_limit.map(i64::from).or(own).filter(|limit| (0..ENDLESS).contains(limit));
-                capabilities.delivery_limit = limit.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+                capabilities.delivery_limit = reached(limit);
                 examine(&subject(), &arguments, &capabilities, options, &mut findings);
             }
         }
         capabilities.lease = Some(lease);
         Ok(Self { capabilities, findings, lease, in_order: options.one_at_a_time })
     }
+}
+
+/// A limit that a message may ever reach.
+fn reached(limit: Option<i64>) -> Option<u32> {
+    limit.filter(|limit| *limit < ENDLESS).and_then(|limit| u32::try_from(limit).ok())
 }
 
 /// Finds what would lose messages, or repeat them, beside what the capabilities tell.
@@ -224,6 +227,9 @@ mod tests {
     fn settings_that_cannot_be_read_are_a_warning_and_a_stream_is_refused() {
         let unread = Facts::of("in", Err("ACCESS_REFUSED".to_owned()), &Options::default()).unwrap();
         assert_eq!(found(&unread), [(Check::Settings, Severity::Warning)]);
+        let declared = |limit| Options { delivery_limit: Some(limit), ..Options::default() };
+        let limit = |limit| Facts::of("in", Err(String::new()), &declared(limit)).unwrap().capabilities.delivery_limit;
+        assert_eq!([limit(50), limit(2_000_000)], [Some(50), None]);
         let mut table = FieldTable::default();
         table.insert("x-queue-type".into(), AMQPValue::LongString("stream".into()));
         assert!(Facts::of("in", Ok(Arguments::of_ours(table)), &Options::default()).is_err());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use inboxed_runtime::{Check, Finding};
 
+use super::polls::MOST;
 use super::queue::{Queue, Target};
 
 /// A visibility timeout below this can't be kept up when an answer of the service is late.
@@ -11,9 +12,6 @@ const SHORT_LEASE: Duration = Duration::from_secs(5);
 
 /// A message must outlive a night without consumers.
 const SHORT_RETENTION: Duration = Duration::from_hours(12);
-
-/// How many messages of a group one request brings at most.
-const AT_ONCE: u32 = 10;
 
 impl Queue {
     /// What is found for handlers of so many attempts.
@@ -77,7 +75,8 @@ impl Queue {
             }
             Some((_, Target::Keeps(_))) => {}
         }
-        let behind = attempts.saturating_mul(AT_ONCE);
+        // As many may wait behind one that fails.
+        let behind = attempts.saturating_mul(u32::try_from(MOST).unwrap_or(u32::MAX));
         if let Some(redrive) = self.redrive.as_ref().filter(|redrive| self.is_fifo() && redrive.limit < behind) {
             findings.push(warning(
                 Check::DeliveryLimit,

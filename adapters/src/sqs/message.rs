@@ -2,6 +2,7 @@
 //! headers.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,6 +26,13 @@ const PREFIX: &str = "base64,";
 
 /// The most attributes of a message.
 const MOST: usize = 10;
+
+/// An id that nobody else has, by the system's randomness and the clock: the service takes a message, or a request, under an id
+/// that it knows for one that it has had.
+pub(super) fn fresh_id() -> String {
+    let part = || RandomState::new().hash_one((SystemTime::now(), std::process::id()));
+    format!("{:016x}{:016x}", part(), part())
+}
 
 pub(super) type Attributes = HashMap<String, MessageAttributeValue>;
 

@@ -14,10 +14,11 @@ use tokio::time::{Instant, timeout};
 use super::batch::Batches;
 use super::clients::patience;
 use super::error::SqsError;
+use super::message::fresh_id;
 use super::queue::{Queue, is_fifo};
 
 /// The most messages that one poll brings.
-const MOST: usize = 10;
+pub(super) const MOST: usize = 10;
 
 /// The most polls at a time.
 const WIDEST: usize = 10;
@@ -125,7 +126,7 @@ impl Poll {
     async fn poll(&self, most: usize) -> Result<Brought, SqsError> {
         let seconds = i32::try_from(self.wait.as_secs()).unwrap_or_default();
         // The SDK's own second attempt gets what the first one took, and whose answer was lost.
-        let attempt = is_fifo(&self.queue).then(|| format!("{:032x}", fastrand::u128(..)));
+        let attempt = is_fifo(&self.queue).then(fresh_id);
         let request = self
             .client
             .receive_message()

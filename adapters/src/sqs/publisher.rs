@@ -1,9 +1,7 @@
 //! Publishing, and waiting until the queue has the message.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
 
 use inboxed_runtime::broker::{BrokerError, Outgoing};
 
@@ -62,7 +60,7 @@ impl Publisher {
                 )));
             }
             (group, Some(id)) if is_fifo(&url) => (group, Some(id)),
-            (group, None) if is_fifo(&url) => (group, Some(fresh_id())),
+            (group, None) if is_fifo(&url) => (group, Some(message::fresh_id())),
             (group, _) => (group, None),
         };
         let sent = self
@@ -100,12 +98,6 @@ impl Publisher {
         self.urls.lock().unwrap_or_else(PoisonError::into_inner).insert(to.to_owned(), url.clone());
         Ok(url)
     }
-}
-
-/// An id that nobody else has, by the system's randomness and the clock: the service drops a message under an id that it knows.
-fn fresh_id() -> String {
-    let part = || RandomState::new().hash_one((SystemTime::now(), std::process::id()));
-    format!("{:016x}{:016x}", part(), part())
 }
 
 impl inboxed_runtime::broker::Publisher for Publisher {
