@@ -8,7 +8,7 @@ use std::time::Duration;
 use inboxed::broker::{
     BrokerError, Capabilities, Incoming, Lease, Settled, Settlement, Settler, Source as Receiving, Transport, Wanted,
 };
-use inboxed::{Received, State, idempotent};
+use inboxed::{BoxError, Decode, Json, Received, State, idempotent};
 use sqlx::SqliteConnection;
 
 use super::common::within;
@@ -104,14 +104,24 @@ async fn shutdown_is_heard_while_the_last_message_of_an_ended_source_runs() {
     assert_eq!((shop.effects().await, shop.failures().await), (0, 0));
 }
 
+/// Notes how many messages have had their turn: they are decoded then.
+struct Counted(Arc<AtomicU32>);
+
+impl Decode<Order> for Counted {
+    fn decode(&self, received: &Received) -> Result<Order, BoxError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Json.decode(received)
+    }
+}
+
 /// A body outlives the connection that its message came by; the next connection brings no second one beside it.
 #[tokio::test]
 async fn source_that_is_opened_anew_has_no_more_room_than_before() {
     let shop = Shop::open().await;
-    let begun = Arc::new(AtomicU32::new(0));
+    let (begun, turns) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let consumer =
         shop.consumer().concurrency(1).prefetch(1).timeout(Duration::from_hours(1)).grace(Duration::from_millis(50));
-    let consumer = consumer.state(Arc::clone(&begun)).handle("orders", hangs);
+    let consumer = consumer.state(Arc::clone(&begun)).handle_with("orders", hangs, Counted(Arc::clone(&turns)));
     let broker = Broker::new(Some(1), || BrokerError::Unreachable("cut".into()));
     let opened = Arc::clone(&broker.opened);
     let asked = async {
@@ -119,6 +129,5 @@ async fn source_that_is_opened_anew_has_no_more_room_than_before() {
         tokio::time::sleep(Duration::from_millis(300)).await;
     };
     within(consumer.run_until(broker, asked)).await.unwrap();
-    // A second one would wait for SQLite's one writer, and begin when the shutdown ends the first.
-    assert_eq!(begun.load(Ordering::SeqCst), 1, "bodies");
+    assert_eq!((begun.load(Ordering::SeqCst), turns.load(Ordering::SeqCst)), (1, 1), "bodies, and turns");
 }
